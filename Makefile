@@ -1,0 +1,46 @@
+# make setup   virtual environment with all that autotune needs
+# make demo    find the fastest plan of a real example, set-up included
+# make test    the tests, set-up included
+# make lint    style, types and layers, set-up included
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BUDGET ?= 120s
+# Two processes; the tests of a file stay together, they share its Ray and its servers.
+PARALLEL ?= -n 2 --dist loadfile
+BIN := $(VENV)/bin
+
+INSTALL := VENV=$(VENV) .ci/install
+
+.PHONY: setup demo test lint clean
+.DELETE_ON_ERROR:
+
+setup: $(VENV)/.runtime
+
+demo: $(VENV)/.runtime
+	$(BIN)/autotune run examples/digits_cnn.py --budget $(BUDGET)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+$(VENV)/.uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check uv
+	touch $@
+
+$(VENV)/.runtime: $(VENV)/.uv pyproject.toml constraints.txt .ci/install
+	$(INSTALL) --editable '.[examples]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(INSTALL) --editable '.[dev]'
+	touch $@

@@ -1,0 +1,75 @@
+"""autotune: the fastest way to train a given PyTorch model on given hardware.
+
+    plan = autotune.load_plan("plan.yaml")
+    with autotune.apply(plan, workload="model.py") as step:
+        for batch in step.loader:
+            loss = step(batch)
+
+Importing this package imports no torch; `apply` does.
+"""
+
+from typing import TYPE_CHECKING
+
+from autotune.errors import (
+    AutotuneError,
+    ClusterError,
+    InterruptedRunError,
+    NothingRanError,
+    PlanError,
+    StoreError,
+    UsageError,
+    WorkloadError,
+)
+from autotune.search_space.plan import Plan
+
+if TYPE_CHECKING:
+    import os
+    from types import ModuleType
+
+    import torch
+
+    from autotune.trials.step import Step
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AutotuneError",
+    "ClusterError",
+    "InterruptedRunError",
+    "NothingRanError",
+    "Plan",
+    "PlanError",
+    "StoreError",
+    "UsageError",
+    "WorkloadError",
+    "apply",
+    "load_plan",
+]
+
+
+def load_plan(path: "str | os.PathLike[str]") -> Plan:
+    """Read the plan out of a plan file (YAML, JSON or TOML), with the ranks it was made for.
+
+    Raises:
+        PlanError: for a file that is no plan file, or names unknown knobs or values.
+    """
+    from dataclasses import replace  # noqa: PLC0415  `import autotune` stays light
+    from pathlib import Path  # noqa: PLC0415  the same
+
+    from autotune.export.plan_file import load_plan_file  # noqa: PLC0415  the same
+
+    file = load_plan_file(Path(path))
+    return replace(file.plan, ranks=file.ranks)
+
+
+def apply(
+    plan: Plan,
+    workload: "str | os.PathLike[str] | ModuleType",
+    *,
+    device: "str | torch.device | None" = None,
+    seed: int = 0,
+) -> "Step":
+    """Build the workload under `plan`; see `autotune.trials.training.apply`."""
+    from autotune.trials import training  # noqa: PLC0415  torch is imported here, on demand
+
+    return training.apply(plan, workload, device=device, seed=seed)

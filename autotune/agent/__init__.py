@@ -1,0 +1,1 @@
+"""Decides what to try next, confirms the winner, explains. Imports no torch, no ray."""

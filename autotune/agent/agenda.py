@@ -1,0 +1,153 @@
+"""What a run does next: the stages of its search, then its ending, within the budget."""
+
+from dataclasses import replace
+
+from autotune.agent.confirm import Ending
+from autotune.agent.durations import wall_clock_s
+from autotune.agent.gate import TimeLeft
+from autotune.agent.history import SEARCH, History
+from autotune.agent.journal import Journal
+from autotune.agent.observer import Observer
+from autotune.agent.proposal import Proposal
+from autotune.agent.settings import SearchSettings
+from autotune.agent.stages import Stage
+from autotune.clock import Budget
+from autotune.trials.result import Purpose
+
+
+class Agenda:
+    """Chooses trials, one after the other.
+
+    A killed run goes on where it was: what is next follows from the journal and the time left,
+    the stage from the trials that there are.
+
+    Args:
+        stages: of the search, in their order; plans of the last one's space can win.
+        observer: hears why each stage ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        stages: tuple[Stage, ...],
+        ending: Ending,
+        journal: Journal,
+        settings: SearchSettings,
+        budget: Budget,
+        observer: Observer,
+    ) -> None:
+        self._stages, self._ending, self._journal = stages, ending, journal
+        self._settings, self._budget, self._observer = settings, budget, observer
+        self._num_ranks = stages[-1].space.num_ranks
+        self._num_over = _num_over(stages, journal)
+        self._why_over = ""
+
+    @property
+    def history(self) -> History:
+        """What is known of the plans that can win."""
+        return self._journal.history(self._num_ranks)
+
+    def next(self, num_free: int) -> Proposal | None:
+        """Return what to start now on the free devices, None while that waits or when all is done.
+
+        Search trials run side by side, those of the ending alone.
+        """
+        while (stage := self._stage) is not None:
+            if stage.space.num_ranks > num_free:
+                return None
+            proposal = stage.next(self._history_of(stage), self._left(stage))
+            if proposal is not None:
+                return replace(proposal, num_ranks=stage.space.num_ranks)
+            if self._journal.running:
+                return None
+            self._end_stage(stage)
+        if self._journal.running:
+            return None
+        proposal = self._ending.next(self.history, self._end_s)
+        return proposal and replace(proposal, num_ranks=self._num_ranks)
+
+    def seconds_for(self, proposal: Proposal) -> float:
+        """Return how long a trial may take at most, which `next` has just proposed."""
+        stage = self._stage if proposal.purpose in SEARCH else None
+        return max(0.0, self._stage_s(stage) if stage else self._end_s)
+
+    def interesting_above(self, proposal: Proposal) -> float | None:
+        """Return the throughput below which a trial may stop early, None: it may not."""
+        if proposal.purpose is Purpose.BASELINE or proposal.purpose not in SEARCH:
+            return None
+        best = self._journal.history(proposal.num_ranks).best
+        return self._settings.racing * best.throughput
+
+    @property
+    def why_over(self) -> str:
+        """Why the last stage that ended did."""
+        return self._why_over
+
+    @property
+    def _stage(self) -> Stage | None:
+        """The stage that goes on; the baseline to compare with comes before them all."""
+        to_come = self._stages[self._num_over :]
+        if to_come and self.history.baseline is None:
+            return to_come[-1]
+        return to_come[0] if to_come else None
+
+    def _history_of(self, stage: Stage) -> History:
+        return self._journal.history(stage.space.num_ranks)
+
+    def _end_stage(self, stage: Stage) -> None:
+        history, left = self._history_of(stage), self._left(stage)
+        is_out_of_time = left.search_s < max((t.total_s for t in history.search), default=0.0)
+        otherwise = self._used_up(stage) if is_out_of_time else "nothing was left to try"
+        why = stage.why_over(history, left) or otherwise
+        self._why_over = why + _left_out(stage)
+        self._num_over += 1
+        self._observer.on_note(f"{stage.name} over: {self._why_over}")
+
+    def _used_up(self, stage: Stage) -> str:
+        if stage.share < 1:
+            return f"their {stage.share:.0%} of the time for searching are used"
+        used = f"the budget of {self._settings.budget_s:.0f} s is used"
+        if self._search_s < self._end_s:
+            return f"{used}, but for confirming"
+        return f"{used} without time to confirm"
+
+    def _left(self, stage: Stage) -> TimeLeft:
+        return TimeLeft(
+            search_s=self._stage_s(stage),
+            total_s=self._end_s,
+            ending_fits=self._ending.fits(self.history, self._end_s),
+        )
+
+    @property
+    def _end_s(self) -> float:
+        """Seconds left for trials of any kind."""
+        return self._budget.remaining_s - self._settings.teardown_s
+
+    @property
+    def _search_s(self) -> float:
+        """Seconds left for search trials, the reserve for the ending kept."""
+        if self.history.baseline is None:
+            return self._end_s
+        return self._end_s - self._ending.reserve_s(self.history, self._end_s)
+
+    def _stage_s(self, stage: Stage) -> float:
+        """Seconds left for a stage: its share of its own and the later ones', less those used."""
+        if stage is self._stages[-1]:
+            return self._search_s
+        used_s = wall_clock_s(self._history_of(stage), self._ending.hardware)
+        return stage.share * (self._search_s + used_s) - used_s
+
+
+def _num_over(stages: tuple[Stage, ...], journal: Journal) -> int:
+    """A stage is over once a later one has had a trial; baselines come before them all."""
+    begun = {trial.num_ranks for trial in journal.done if trial.purpose is not Purpose.BASELINE}
+    later = [n for n, stage in enumerate(stages) if stage.space.num_ranks in begun]
+    return max(later, default=0)
+
+
+def _left_out(stage: Stage) -> str:
+    left_out = list(stage.strategy.left_out)
+    if not left_out:
+        return ""
+    shown = "; ".join(left_out[:3]) + ("; ..." if len(left_out) > 3 else "")
+    return f"; not tried for lack of time: {shown}"

@@ -1,0 +1,123 @@
+"""The baseline comes first: the user's own configuration, or what of it runs on this machine."""
+
+from autotune.agent.history import MAX_INFRA, Done, History
+from autotune.agent.proposal import Proposal
+from autotune.errors import NothingRanError, WorkloadError
+from autotune.search_space.conflicts import FSDP
+from autotune.search_space.plan import Plan
+from autotune.search_space.space import Space, on_ranks
+from autotune.trials.result import Outcome, Purpose, TrialResult
+
+_SPARING = "fsdp_zero3"  # holds least of all shardings
+_USERS_FAULT = (Outcome.CRASH, Outcome.INVALID, Outcome.COMPILE_ERROR, Outcome.DIVERGED)
+
+
+def next_baseline(history: History) -> Proposal | None:
+    """Return the baseline to run next, or None once one ran.
+
+    Raises:
+        NothingRanError: when no smaller batch is left to try.
+    """
+    if history.baseline is not None:
+        return None
+    ended = [t for t in history.of(Purpose.BASELINE) if t.result.outcome is Outcome.OOM]
+    if not ended:
+        own, reason = history.space.baseline, "your own configuration, to compare with"
+        return Proposal(plan=own, purpose=Purpose.BASELINE, reason=reason)
+    lighter = _lighter(ended[-1], history)
+    if lighter is None:
+        raise NothingRanError(_too_large(ended[-1], history))
+    reason = f"{_held(ended[-1].plan)} ran out of memory"
+    return Proposal(plan=lighter, purpose=Purpose.BASELINE, reason=reason)
+
+
+def check_baseline(trial: Done, history: History, budget_s: float) -> None:
+    """Raise what a failed baseline means for the run; running out of memory is not an end.
+
+    Raises:
+        WorkloadError: the user's code fails, with their traceback.
+        NothingRanError: it took too long, or the machine failed twice.
+    """
+    result = trial.result
+    if result.outcome in _USERS_FAULT:
+        raise WorkloadError(_failure(result), result.traceback or result.log_tail)
+    if result.outcome in (Outcome.TIMEOUT, Outcome.CANCELLED):
+        raise NothingRanError(_too_slow(result, budget_s))
+    infra = [t for t in history.of(Purpose.BASELINE) if t.result.outcome is Outcome.INFRA]
+    if len(infra) >= MAX_INFRA:
+        raise NothingRanError(
+            f"the machine failed the baseline {len(infra)} times: {result.error}; "
+            "`autotune doctor` checks it"
+        )
+
+
+def why_no_baseline(history: History) -> str | None:
+    """Return why no baseline will run here, None while one may: for where that is no error."""
+    ended = [t for t in history.of(Purpose.BASELINE) if t.result.outcome is not Outcome.CANCELLED]
+    if not ended or history.baseline is not None:
+        return None
+    result, ranks = ended[-1].result, on_ranks(history.space.num_ranks) or " on one device"
+    if result.outcome is Outcome.OOM:
+        batch = ended[-1].plan["batch_size"]
+        too_large = f"the model does not fit{ranks}, not at batch_size={batch} either"
+        return None if _lighter(ended[-1], history) else too_large
+    num_infra = sum(trial.result.outcome is Outcome.INFRA for trial in ended)
+    if result.outcome is Outcome.INFRA and num_infra < MAX_INFRA:
+        return None
+    return f"the baseline fails{ranks} ({result.outcome.value}: {result.error})"
+
+
+def _lighter(trial: Done, history: History) -> Plan | None:
+    return _sharded(trial, history) or _smaller(trial, history)
+
+
+def _sharded(trial: Done, history: History) -> Plan | None:
+    """Sharding everything trains the same, so it comes before a smaller batch."""
+    domain = history.space.by_name.get("sharding")
+    if domain is None or trial.plan["sharding"] in FSDP or _SPARING not in domain.values:
+        return None
+    return history.space.possible({"sharding": _SPARING}, trial.plan)
+
+
+def _held(plan: Plan) -> str:
+    batch = f"batch {plan['batch_size']}"
+    return f"{batch} with {plan['sharding']}" if "sharding" in plan else batch
+
+
+def _smaller(trial: Done, history: History) -> Plan | None:
+    size = _half(int(trial.plan["batch_size"]), history.space)
+    if size is None or not history.space.by_name["batch_size"].varies:
+        return None
+    return history.space.plan({"batch_size": size}, trial.plan)
+
+
+def _half(batch: int, space: Space) -> int | None:
+    share = (space.facts.global_batch_size or 0) // space.num_ranks
+    return next((size for size in range(batch // 2, 0, -1) if share % size == 0), None)
+
+
+def _too_large(trial: Done, history: History) -> str:
+    batch = int(trial.plan["batch_size"])
+    held = "" if _half(batch, history.space) is None else ", and batch_size may not vary"
+    return (
+        f"the baseline needs more memory than there is at batch_size={batch}{held}; "
+        "set a smaller BATCH_SIZE, use a smaller model, or a device with more memory"
+    )
+
+
+def _failure(result: TrialResult) -> str:
+    where = result.phase.value.replace("_", " ")
+    return (
+        f"your own configuration fails ({result.outcome.value}) in phase {where}: {result.error}; "
+        "mend that first, `autotune measure` on the same file runs it alone"
+    )
+
+
+def _too_slow(result: TrialResult, budget_s: float) -> str:
+    where, lasted_s = result.phase.value.replace("_", " "), result.total_s or 0.0
+    # Six trials of this length are the least that a search with a confirmation needs.
+    needed_s = max(2 * budget_s, 6 * lasted_s)
+    return (
+        f"the baseline was not measured: it was stopped in phase {where} after {lasted_s:.0f} s "
+        f"({result.error}); try --budget {needed_s:.0f}s, or a smaller model or dataset"
+    )

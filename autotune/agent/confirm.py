@@ -1,0 +1,155 @@
+"""The end of a run: interleaved confirmation, the numerics check, what each knob is worth.
+
+Like the search, each step is a function of the history and the time left, so a run that was
+killed goes on in the middle of a round.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autotune.agent.durations import check_s, expected_s
+from autotune.agent.finalists import choose, confirmed, finalists
+from autotune.agent.history import MAX_INFRA, History
+from autotune.agent.numerics import next_check
+from autotune.agent.proposal import Proposal
+from autotune.agent.settings import SearchSettings
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan
+from autotune.trials.result import Outcome, Purpose
+
+# Finalists and rounds, best first; the first that time can pay for is run.
+SCHEDULES = ((3, 3), (2, 3), (2, 2), (1, 2), (1, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """Decides what to run once the search is over."""
+
+    settings: SearchSettings
+    hardware: Hardware
+
+    def reserve_s(self, history: History, left_s: float) -> float:
+        """Return the seconds to keep for the end: the best schedule within its share.
+
+        Where none fits, only what was found is worth keeping time for: a single round, or
+        nothing where that is too dear as well, so that the search has all that is left.
+        """
+        if self.fits(history, left_s):
+            costs = [self._schedule_s(history, *schedule) for schedule in SCHEDULES]
+            share_s = self.settings.confirm_share * self.settings.budget_s
+            return next((cost for cost in costs if cost <= share_s), costs[-1])
+        round_s = self._cost_s(self._field(history, 1), history)
+        return round_s if finalists(history) and round_s <= left_s else 0.0
+
+    def fits(self, history: History, left_s: float) -> bool:
+        """Whether `left_s` pays for the smallest schedule, and first for finding a finalist."""
+        own_plan, *found = self._field(history, 1)
+        to_find_s = 0.0 if found else expected_s(own_plan, history, self.hardware)
+        return to_find_s + self._schedule_s(history, *SCHEDULES[-1]) <= left_s
+
+    def next(self, history: History, left_s: float) -> Proposal | None:
+        """Return the next trial of the ending, None when there is nothing left to do or pay."""
+        if not finalists(history):
+            return None
+        return (
+            self._check_leader(history, left_s)
+            or self._scheduled(history, left_s)
+            or self._check_winner(history, left_s)
+            or self._another_round(history, left_s)
+            or self._ablation(history, left_s)
+        )
+
+    def _check_leader(self, history: History, left_s: float) -> Proposal | None:
+        """Check the fastest before anything is spent on confirming it."""
+        leader = finalists(history)[0]
+        least_s = self._cost_s(missing(self._field(history, 1), 1, history), history)
+        return self._check(leader, history, left_s - least_s)
+
+    def _scheduled(self, history: History, left_s: float) -> Proposal | None:
+        for num_finalists, rounds in SCHEDULES:
+            enough = min(rounds, 2) if self._is_tight(history) else rounds
+            open_plans = missing(self._field(history, num_finalists), enough, history)
+            if self._cost_s(open_plans, history) <= left_s:
+                return _confirm(open_plans[0], history) if open_plans else None
+        return None
+
+    def _check_winner(self, history: History, left_s: float) -> Proposal | None:
+        winner = choose(history, self.settings.gain)
+        return self._check(winner.plan, history, left_s) if winner else None
+
+    def _another_round(self, history: History, left_s: float) -> Proposal | None:
+        """Time left sharpens the interval, until it is tight."""
+        plans = [entry.plan for entry in confirmed(history)]
+        if not plans or history.baseline is None or self._is_tight(history):
+            return None
+        field = [history.baseline.plan, *(p for p in finalists(history) if p in plans)]
+        for rounds in range(2, self.settings.max_rounds + 1):
+            open_plans = missing(field, rounds, history)
+            if open_plans:
+                affordable = self._cost_s(open_plans, history) <= left_s
+                return _confirm(open_plans[0], history) if affordable else None
+        return None
+
+    def _ablation(self, history: History, left_s: float) -> Proposal | None:
+        winner = choose(history, self.settings.gain)
+        if winner is None:
+            return None
+        attempted = {t.plan for t in history.of(Purpose.ABLATE)}
+        for name, plan in flipped_back(winner.plan, history):
+            known = plan in history.measured or plan in history.tried or plan in attempted
+            if not known and expected_s(plan, history, self.hardware) <= left_s:
+                reason = f"what is {name}={winner.plan[name]} worth to the winner?"
+                return Proposal(plan=plan, purpose=Purpose.ABLATE, reason=reason)
+        return None
+
+    def _check(self, plan: Plan, history: History, left_s: float) -> Proposal | None:
+        proposal = next_check(plan, history)
+        cost_s = check_s(plan, history, self.hardware)
+        return proposal if proposal and cost_s <= left_s else None
+
+    def _is_tight(self, history: History) -> bool:
+        repeated = confirmed(history, rounds=2)
+        return bool(repeated) and repeated[0].speedup.half_width < self.settings.gain
+
+    def _field(self, history: History, num_finalists: int) -> list[Plan]:
+        baseline = history.baseline.plan if history.baseline else history.space.baseline
+        return [baseline, *finalists(history)[:num_finalists]]
+
+    def _schedule_s(self, history: History, num_finalists: int, rounds: int) -> float:
+        field = self._field(history, num_finalists)
+        # Before the search found any, finalists are taken to last as long as the baseline.
+        field += field[-1:] * (1 + num_finalists - len(field))
+        return rounds * self._cost_s(field, history) + check_s(field[1], history, self.hardware)
+
+    def _cost_s(self, plans: Sequence[Plan], history: History) -> float:
+        return sum(expected_s(plan, history, self.hardware) for plan in plans)
+
+
+def missing(plans: Sequence[Plan], rounds: int, history: History) -> list[Plan]:
+    """Return the trials that `rounds` interleaved rounds still lack, in the order to run them."""
+    return [
+        plan for number in range(rounds) for plan in plans if attempts(plan, history) <= number
+    ]
+
+
+def attempts(plan: Plan, history: History) -> int:
+    """Return how often the plan was run again; one failure of the infrastructure is forgiven."""
+    ends = [t.result.outcome for t in history.of(Purpose.CONFIRM) if t.plan == plan]
+    infra = max(0, ends.count(Outcome.INFRA) - (MAX_INFRA - 1))
+    return sum(outcome.is_about_plan for outcome in ends) + infra
+
+
+def flipped_back(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
+    """Yield each knob that the plan changes, with the plan without that change."""
+    baseline = history.baseline.plan if history.baseline else history.space.baseline
+    for name in plan:
+        if name not in baseline or plan[name] == baseline[name] or name == "accumulation":
+            continue
+        without = history.space.possible({name: baseline[name]}, plan)
+        if without is not None:
+            yield name, without
+
+
+def _confirm(plan: Plan, history: History) -> Proposal:
+    reason = f"confirmation, round {attempts(plan, history) + 1}: alone, in a fresh process"
+    return Proposal(plan=plan, purpose=Purpose.CONFIRM, reason=reason)

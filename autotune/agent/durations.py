@@ -1,0 +1,111 @@
+"""How long a trial will take, learnt from those that ran."""
+
+import statistics
+
+from autotune.agent.history import Done, History
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan
+from autotune.trials.result import Purpose
+
+# First steps in seconds before anything is known, from runs of small and middle-sized models.
+_FIRST_STEP_S = {
+    "cpu": {"default": 30.0},
+    "cuda": {
+        "default": 15.0,
+        "reduce-overhead": 20.0,
+        "max-autotune-no-cudagraphs": 150.0,
+        "max-autotune": 180.0,
+    },
+}
+_BLOCK_SHARE = 0.3  # of the whole model's first step, where only the repeated block is compiled
+_UNKNOWN_S = 10.0
+_CACHED = 0.5  # part of the first step that the compiler's cache saves at least
+_CHECK_COST = 1.25  # of a trial: it runs the eager twin beside the plan
+
+
+def expected_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the expected wall clock of a trial of `plan`, in seconds."""
+    own = [t for t in history.done if t.plan == plan and t.result.measurement]
+    if own:
+        return _again_s(own)
+    # A trial that was stopped lasted at least as long as it did.
+    stopped = max((t.total_s for t in history.search if t.plan == plan), default=0.0)
+    return max(stopped, _steady_s(history) + expected_first_step_s(plan, history, hardware))
+
+
+def _again_s(own: list[Done]) -> float:
+    """A second process finds most kernels in the compiler's cache; later ones show how many."""
+    last, measurement = own[-1], own[-1].result.measurement
+    if len(own) > 1 or measurement is None or not is_compiled(last.plan):
+        return last.total_s
+    return last.total_s - _CACHED * measurement.first_step_s
+
+
+def wall_clock_s(history: History, hardware: Hardware) -> float:
+    """Return how long the search trials took: baselines alone, the others side by side."""
+    at_once = hardware.num_devices // history.space.num_ranks
+    alone_s = sum(trial.total_s for trial in history.of(Purpose.BASELINE))
+    return alone_s + (sum(trial.total_s for trial in history.search) - alone_s) / at_once
+
+
+def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the expected wall clock of the numerics check of `plan`, in seconds."""
+    return _CHECK_COST * expected_s(plan, history, hardware)
+
+
+def least_ending_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the seconds that confirming and checking `plan` takes at the least."""
+    own_plan = history.baseline.plan if history.baseline else history.space.baseline
+    once_each_s = sum(expected_s(p, history, hardware) for p in (own_plan, plan))
+    return once_each_s + check_s(plan, history, hardware)
+
+
+def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the expected first step of `plan` in seconds; compilation lives there."""
+    if not is_compiled(plan):
+        return statistics.median(_first_steps(history, None) or [0.0])
+    known = _first_steps(history, _compiler(plan))
+    return max(known) if known else _guess_first_step_s(plan, history, hardware)
+
+
+def compiler_is_known(plan: Plan, history: History) -> bool:
+    """Whether plans of this mode and scope were compiled before."""
+    return bool(_first_steps(history, _compiler(plan)))
+
+
+def is_compiled(plan: Plan) -> bool:
+    """Whether the plan uses the compiler."""
+    return plan.get("compile_mode", "off") != "off"
+
+
+def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    prior = _FIRST_STEP_S[hardware.device_kind]
+    scope_share = _BLOCK_SHARE if plan.get("compile_scope", "model") == "block" else 1.0
+    known = _first_steps(history, ("default", str(plan.get("compile_scope", "model"))))
+    # Modes take about the same multiple of `default`, whatever the model.
+    scale = max(known) / (prior["default"] * scope_share) if known else 1.0
+    return prior[str(plan["compile_mode"])] * scope_share * max(scale, 0.2)
+
+
+def _first_steps(history: History, compiler: tuple[str, str] | None) -> list[float]:
+    return [
+        measurement.first_step_s
+        for plan, measurement in history.measured.items()
+        if _compiler(plan) == compiler
+    ]
+
+
+def _compiler(plan: Plan) -> tuple[str, str] | None:
+    if not is_compiled(plan):
+        return None
+    return str(plan["compile_mode"]), str(plan.get("compile_scope", "model"))
+
+
+def _steady_s(history: History) -> float:
+    """Everything but the first step: start, build, warm-up, windows, reaping."""
+    ran = [
+        t.total_s - t.result.measurement.first_step_s
+        for t in history.search
+        if t.result.measurement and not t.result.measurement.raced
+    ]
+    return statistics.median(ran) if ran else _UNKNOWN_S

@@ -1,0 +1,78 @@
+"""What each setting of the winner is worth, and what the user must know about it."""
+
+from collections.abc import Iterator
+
+from autotune.agent.confirm import flipped_back
+from autotune.agent.history import History
+from autotune.agent.numerics import numerics_remark
+from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.space import on_ranks
+
+
+def changes(plan: Plan, history: History) -> dict[str, str]:
+    """Return for each setting that `plan` changes what it is worth, or why it is there."""
+    return {name: _worth(name, plan, without, history) for name, without in _flips(plan, history)}
+
+
+def remarks(plan: Plan, history: History) -> tuple[str, ...]:
+    """Return the lines that the user must read about a winner."""
+    lines = [numerics_remark(plan, history), _batch_remark(plan, history)]
+    return tuple(line for line in (*baseline_remarks(history), *lines) if line)
+
+
+def baseline_remarks(history: History) -> tuple[str, ...]:
+    """Return a line when the user's own batch did not fit, so that a smaller one is compared."""
+    baseline, own = history.baseline, history.space.baseline
+    if baseline is None or baseline.plan == own:
+        return ()
+    instead = describe_diff(baseline.plan, own)
+    return (
+        f"your batch_size={own['batch_size']} ran out of memory here; the baseline is {instead}",
+    )
+
+
+def _flips(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
+    yield from flipped_back(plan, history)
+    # A setting of another setting (workers' prefetch) has no value in the baseline to go back to.
+    baseline = history.space.baseline
+    for name in (n for n in plan if n not in baseline):
+        default = history.space.by_name[name].values[0]
+        if plan[name] != default:
+            yield name, history.space.plan({name: default}, plan)
+
+
+def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
+    ours, theirs = history.measured.get(plan), history.measured.get(without)
+    old = without.values.get(name)
+    if ours is None or theirs is None:
+        return f"came with {_origin(name, plan, history)}; not measured alone"
+    effect = ours.throughput / theirs.throughput - 1
+    # A trial that was stopped early ran slower; by how much is only roughly known.
+    bound = "about " if theirs.raced else ""
+    return f"{bound}{effect:+.1%} over {name}={old}, all else equal (one process each)"
+
+
+def _origin(name: str, plan: Plan, history: History) -> str:
+    first = next((t for t in history.search if t.plan.values.get(name) == plan[name]), None)
+    return f"trial {first.number} ({first.reason})" if first else "the winner"
+
+
+def _batch_remark(plan: Plan, history: History) -> str | None:
+    facts, num_ranks = history.space.facts, history.space.num_ranks
+    batch, own = plan["batch_size"], history.space.baseline["batch_size"]
+    if batch == own or facts.global_batch_size is not None:
+        return None
+    factor = float(batch) / float(own)
+    if facts.optimizer_class == "SGD":
+        rule = f"with SGD scale the learning rate by {factor:g} (linear rule)"
+    else:
+        rule = f"with {facts.optimizer_class} scale the learning rate by {factor**0.5:.2f} "
+        rule += "(square-root rule)"
+    changed = f"batch_size={batch} instead of {own}"
+    if num_ranks > 1:
+        all_ranks = f"{int(batch) * num_ranks} samples in a step instead of {int(own) * num_ranks}"
+        changed += f"{on_ranks(num_ranks)}, so {all_ranks}"
+    return (
+        f"the training changes: {changed}; {rule}, or set "
+        "GLOBAL_BATCH_SIZE or --fix batch_size to keep it"
+    )

@@ -1,0 +1,69 @@
+"""What keeps a proposal from being run, whoever proposed it."""
+
+import enum
+from dataclasses import dataclass
+
+from autotune.agent.durations import (
+    compiler_is_known,
+    expected_first_step_s,
+    expected_s,
+    is_compiled,
+    least_ending_s,
+)
+from autotune.agent.history import History
+from autotune.agent.memory import cannot_fit
+from autotune.agent.settings import SearchSettings
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan
+
+
+class Objection(enum.Enum):
+    """Why a plan is not run now."""
+
+    TRIED = "it was tried"
+    MEMORY = "it cannot fit in memory"
+    TIME = "the time left cannot pay for it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLeft:
+    """Seconds left.
+
+    Attributes:
+        search_s: for search trials.
+        total_s: for everything that is still to run.
+        ending_fits: whether confirming and checking can be paid at all.
+    """
+
+    search_s: float
+    total_s: float
+    ending_fits: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The rules that every search trial must pass."""
+
+    settings: SearchSettings
+    hardware: Hardware
+
+    def objection(self, plan: Plan, history: History, left: TimeLeft) -> Objection | None:
+        """Return why `plan` may not run now, or None."""
+        if plan in history.tried:
+            return Objection.TRIED
+        if cannot_fit(plan, history):
+            return Objection.MEMORY
+        return Objection.TIME if self._too_slow(plan, history, left) else None
+
+    def _too_slow(self, plan: Plan, history: History, left: TimeLeft) -> bool:
+        trial_s = expected_s(plan, history, self.hardware)
+        if trial_s > left.search_s:
+            return True
+        # Of plans that can be confirmed and checked, one that cannot be is of no use.
+        ending_s = least_ending_s(plan, history, self.hardware) if left.ending_fits else 0.0
+        if trial_s + ending_s > left.total_s:
+            return True
+        if not is_compiled(plan) or compiler_is_known(plan, history):
+            return False
+        first_step_s = expected_first_step_s(plan, history, self.hardware)
+        return self.settings.compile_patience * first_step_s > left.search_s

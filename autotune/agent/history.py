@@ -1,0 +1,154 @@
+"""Everything that is known so far, as an immutable view; all decisions are functions of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from autotune.search_space.plan import Plan, Value
+from autotune.search_space.space import Space
+from autotune.storage.records import TrialRecord
+from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
+
+SEARCH = frozenset(
+    {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
+)
+MAX_INFRA = 2  # the first failure of the infrastructure is retried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A trial that ended, on `num_ranks` devices."""
+
+    number: int
+    plan: Plan
+    purpose: Purpose
+    reason: str
+    result: TrialResult
+    num_ranks: int = 1
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second, 0 where nothing was measured."""
+        return self.result.measurement.throughput if self.result.measurement else 0.0
+
+    @property
+    def total_s(self) -> float:
+        """Wall clock from submission to the device being free again."""
+        return self.result.total_s or 0.0
+
+
+def done_from_records(records: list[TrialRecord]) -> tuple[Done, ...]:
+    """Return the trials of a stored run that ended."""
+    return tuple(
+        Done(
+            number=record.number,
+            plan=record.plan,
+            purpose=record.purpose,
+            reason=record.reason,
+            result=record.result,
+            num_ranks=record.num_ranks,
+        )
+        for record in records
+        if record.result is not None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """Finished trials of one space by number, and its plans that are running.
+
+    Attributes:
+        memory_cap_bytes: plans that need more cannot win.
+        scouts: the trials on one device, where those of this history are on several.
+    """
+
+    space: Space
+    memory_cap_bytes: float
+    done: tuple[Done, ...] = ()
+    pending: tuple[Plan, ...] = ()
+    scouts: "History | None" = None
+
+    def of(self, *purposes: Purpose) -> tuple[Done, ...]:
+        """Return the finished trials with one of these purposes."""
+        return tuple(trial for trial in self.done if trial.purpose in purposes)
+
+    @cached_property
+    def search(self) -> tuple[Done, ...]:
+        """The finished search trials, the baseline among them."""
+        return self.of(*SEARCH)
+
+    @property
+    def num_search(self) -> int:
+        """Search trials that ended or run, those on one device among them."""
+        scouts = self.scouts.num_search if self.scouts else 0
+        return len(self.search) + len(self.pending) + scouts
+
+    @cached_property
+    def measured(self) -> dict[Plan, Measurement]:
+        """What one process measured of each plan, confirmations not among it."""
+        trials = self.of(*SEARCH, Purpose.ABLATE)
+        return {t.plan: t.result.measurement for t in trials if t.result.measurement}
+
+    @cached_property
+    def tried(self) -> frozenset[Plan]:
+        """Plans not to run again in the search: known, running, or lost twice to `infra`."""
+        known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
+        infra = [t.plan for t in self.search if t.result.outcome is Outcome.INFRA]
+        return frozenset(known | {p for p in infra if infra.count(p) >= MAX_INFRA}).union(
+            self.pending
+        )
+
+    @cached_property
+    def baseline(self) -> Done | None:
+        """The first baseline that ran; a smaller batch than the user's where theirs did not."""
+        ran = (t for t in self.of(Purpose.BASELINE) if t.result.outcome is Outcome.OK)
+        return next(ran, None)
+
+    @cached_property
+    def ranking(self) -> tuple[Done, ...]:
+        """Search trials measured to the end that may win, fastest first."""
+        fit = [t for t in self.search if t.throughput and not _raced(t) and self.fits(t)]
+        return tuple(sorted(fit, key=lambda t: (-t.throughput, t.number)))
+
+    @property
+    def best(self) -> Done:
+        """The fastest that may win, or the baseline.
+
+        Raises:
+            LookupError: before a baseline ran.
+        """
+        if self.baseline is None:
+            raise LookupError("no baseline has run yet")
+        return self.ranking[0] if self.ranking else self.baseline
+
+    def fits(self, trial: Done) -> bool:
+        """Whether the trial left the memory headroom; unknown memory counts as fitting."""
+        measurement = trial.result.measurement
+        memory = measurement.memory_bytes if measurement else None
+        return memory is None or memory <= self.memory_cap_bytes
+
+    def outcome(self, plan: Plan) -> Outcome | None:
+        """Return how the search's last trial of the plan ended, None if there was none."""
+        ends = [t.result.outcome for t in self.search if t.plan == plan]
+        return ends[-1] if ends else None
+
+    def effects(self, knob: str, old: Value, new: Value) -> Iterator[float]:
+        """Yield the speed-up of each pair of plans that differ only in `knob`; 0: it failed."""
+        for trial in self.search:
+            if trial.plan.values.get(knob) != new or not trial.result.outcome.is_about_plan:
+                continue
+            without = self.space.possible({knob: old}, trial.plan)
+            before = self.measured.get(without) if without else None
+            # Out of memory is about the batch and the knob together, so it settles nothing.
+            if before is not None and trial.result.outcome is not Outcome.OOM:
+                yield trial.throughput / before.throughput
+
+    def loses(self, knob: str, old: Value, new: Value) -> bool:
+        """Whether the last pair of plans that differ only in `knob` shows that `new` loses."""
+        seen = list(self.effects(knob, old, new))
+        back = [1 / effect for effect in self.effects(knob, new, old) if effect]
+        return any(effect < 1.0 for effect in (seen[-1:] or back[-1:]))
+
+
+def _raced(trial: Done) -> bool:
+    return trial.result.measurement is not None and trial.result.measurement.raced

@@ -1,0 +1,134 @@
+"""The numerics check: is a fast plan still training the same model?"""
+
+from autotune.agent.history import Done, History
+from autotune.agent.proposal import Proposal
+from autotune.search_space.knobs import BY_NAME, Numerics
+from autotune.search_space.plan import Plan, Value
+from autotune.trials.result import Outcome, Purpose
+
+_BATCH = frozenset({"batch_size", "accumulation"})
+_INEXACT = (Numerics.ROUNDING, Numerics.PRECISION)
+
+
+def next_check(plan: Plan, history: History) -> Proposal | None:
+    """Return the check to run for `plan`, None when it needs none or has had its own.
+
+    A check that runs out of memory (eager fp32 needs more than most winners) is repeated once
+    at the baseline's batch, where precision and compiler are the same.
+    """
+    if not needs_check(plan, history):
+        return None
+    ran = checks(plan, history)
+    if not ran:
+        return _check(plan, history)
+    smaller = _at_baseline_batch(plan, history)
+    if (
+        ran[-1].result.outcome is Outcome.OOM
+        and ran[-1].plan["batch_size"] != smaller["batch_size"]
+    ):
+        return _check(smaller, history)
+    return None
+
+
+def needs_check(plan: Plan, history: History) -> bool:
+    """Whether the plan changes more than exact settings, the batch aside."""
+    baseline = history.space.baseline
+    return any(plan.get(name, value) != value for name, value in _signature(baseline, history))
+
+
+def checks(plan: Plan, history: History) -> list[Done]:
+    """Return the numerics checks of plans that compute the same numbers as `plan`."""
+    ran = history.of(Purpose.NUMERICS)
+    own = _signature(plan, history) if ran else frozenset()
+    return [trial for trial in ran if _signature(trial.plan, history) == own]
+
+
+def numerics_failure(plan: Plan, history: History) -> str | None:
+    """Return how the plan failed its check, None when it passed or had none."""
+    return next(filter(None, map(_failure, checks(plan, history))), None)
+
+
+def is_suspect(plan: Plan, history: History) -> bool:
+    """Whether the plan was not checked itself and shares its precision with one that failed."""
+    if any(trial.result.numerics for trial in checks(plan, history)):
+        return False
+    failed = [trial.plan for trial in history.of(Purpose.NUMERICS) if _failure(trial)]
+    baseline = history.space.baseline
+    return any(
+        plan["precision"] == other["precision"] != baseline["precision"] for other in failed
+    )
+
+
+def numerics_remark(plan: Plan, history: History) -> str:
+    """Return what is known about the plan's numerics, in one line for the user."""
+    if not needs_check(plan, history):
+        return "numerics: nothing to check, every changed setting computes the same numbers"
+    ran = checks(plan, history)
+    if not ran:
+        return "numerics not checked: no time was left; give a longer --budget"
+    result, report = ran[-1].result, ran[-1].result.numerics
+    if report is None:
+        return f"numerics not checked: the check ended as {result.outcome.value} ({result.error})"
+    batch = ran[-1].plan["batch_size"]
+    where = "" if batch == plan["batch_size"] else f", at batch {batch}"
+    return (
+        f"numerics: losses within {report.worst:.2%} of eager fp32 on the same batches "
+        f"({report.tolerance:.2%} allowed{where})"
+    )
+
+
+def _failure(trial: Done) -> str | None:
+    report = trial.result.numerics
+    if report is not None and not report.passed:
+        return (
+            f"its losses differ from eager fp32 by {report.worst:.2%}, "
+            f"more than the {report.tolerance:.2%} that its settings allow"
+        )
+    if trial.result.outcome is Outcome.DIVERGED:
+        return "its loss does not stay finite where eager fp32 was to be compared"
+    return None
+
+
+def _signature(plan: Plan, history: History) -> frozenset[tuple[str, Value]]:
+    """What the computed numbers depend on; batch and loader are not among it."""
+    own_knobs = dict(history.space.facts.user_knobs)
+    return frozenset(
+        (name, value)
+        for name, value in plan.items
+        if name in own_knobs or BY_NAME[name].numerics in _INEXACT
+    )
+
+
+def reference(plan: Plan, history: History) -> Plan:
+    """Return the eager fp32 twin at the plan's batch of the baseline that ran.
+
+    The plan's checkpointing is kept, it changes no number and the twin needs the memory; so are
+    the workload's own knobs, because what they change is the user's decision.
+    """
+    kept = _BATCH | {"activation_checkpointing"} | set(dict(history.space.facts.user_knobs))
+    eager: dict[str, Value] = {"compile_mode": "off", "precision": "fp32"}
+    baseline = history.baseline.plan if history.baseline else history.space.baseline
+    values = {**baseline.values, **eager}
+    values |= {name: value for name, value in plan.items if name in kept}
+    values.pop("compile_scope", None)
+    return Plan.of({name: value for name, value in values.items() if name in _known(history)})
+
+
+def _check(plan: Plan, history: History) -> Proposal:
+    return Proposal(
+        plan=plan,
+        purpose=Purpose.NUMERICS,
+        reason="are its losses those of eager fp32 on the same batches?",
+        compare_with=reference(plan, history),
+    )
+
+
+def _at_baseline_batch(plan: Plan, history: History) -> Plan:
+    batch = history.baseline.plan["batch_size"] if history.baseline else plan["batch_size"]
+    smaller = history.space.possible({"batch_size": batch}, plan)
+    # The accumulation it needs may exclude static_graph, which changes no number.
+    return smaller or history.space.adopt(Plan.of({**plan.values, "batch_size": batch}))
+
+
+def _known(history: History) -> set[str]:
+    return set(history.space.by_name)

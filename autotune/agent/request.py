@@ -1,0 +1,40 @@
+"""What `autotune run` was asked, as plain values."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.search_space.space import Narrowing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneRequest:
+    """What `autotune run` was asked.
+
+    Attributes:
+        workload: absolute path of the user's model.py.
+        budget_s: wall clock from `started_at` to the end.
+        num_ranks: devices of each trial; a CPU process stands for one where there are no GPUs.
+        started_at: moment of `time.monotonic()` from which the budget counts; the command line
+            gives the start of its process. None: the call of `tune`.
+        max_trials: search trials at most.
+        narrowing: what may vary.
+        max_memory_bytes: that a plan may take of one device.
+        storage: URL or path of the store; None: `autotune.db` here.
+        name: of the run.
+        fresh: do not go on with an unfinished run.
+        ray_address: of a cluster to use; None starts a private one.
+        seed: of parameters, data order and the sampler.
+    """
+
+    workload: Path
+    budget_s: float
+    num_ranks: int = 1
+    started_at: float | None = None
+    max_trials: int | None = None
+    narrowing: Narrowing = field(default_factory=Narrowing)
+    max_memory_bytes: int | None = None
+    storage: str | None = None
+    name: str | None = None
+    fresh: bool = False
+    ray_address: str | None = None
+    seed: int = 0

@@ -1,0 +1,181 @@
+"""The sampler: Optuna's TPE over the conditional space, rebuilt from history for each question.
+
+The only importer of optuna. The study lives in memory; the store is the truth.
+"""
+
+import itertools
+import math
+import random
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.agent.history import Done, History
+from autotune.agent.proposal import Proposal
+from autotune.search_space.plan import Plan, Value
+from autotune.search_space.space import Domain
+from autotune.trials.result import Purpose
+
+_STALE = 16  # known plans in a row after which asking on is a waste
+_ASKS = 64  # of one study; each pushes the next away from it
+_ENUMERABLE = 2048  # plans up to which an exhausted sampler is followed by plain enumeration
+_FOLLOWS = "accumulation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampler:
+    """Multivariate TPE from all history, failures included as infeasible.
+
+    Attributes:
+        seed: together with the history it determines every proposal.
+    """
+
+    seed: int
+
+    def candidates(self, history: History) -> Iterator[Proposal]:
+        """Yield new plans by expected improvement, then what is left of a small space."""
+        seen: set[Plan] = set()
+        for plan in itertools.chain(self._asked(history), self._left(history)):
+            if plan not in history.tried and plan not in seen:
+                seen.add(plan)
+                reason = f"sampled from what {len(history.search)} trials showed"
+                yield Proposal(plan=plan, purpose=Purpose.SAMPLER, reason=reason)
+
+    def _asked(self, history: History) -> Iterator[Plan]:
+        axes = _axes(history)
+        study = self._study(history, axes)
+        known = set(history.tried)
+        stale = 0
+        for _ in range(_ASKS):
+            plan = _suggest(study.ask(), axes, history)
+            # No plan comes of values that exclude each other.
+            stale = stale + 1 if plan is None or plan in known else 0
+            if stale == _STALE:
+                return
+            if plan is not None:
+                known.add(plan)
+                yield plan
+
+    def _study(self, history: History, axes: Mapping[str, "_Axis"]) -> optuna.Study:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        with warnings.catch_warnings():
+            # `group` has been marked experimental since Optuna 2.8; conditional knobs need it.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            tpe = optuna.samplers.TPESampler(
+                seed=self.seed + len(history.done) + len(history.pending),
+                multivariate=True,
+                group=True,
+                n_startup_trials=5,
+            )
+        study = optuna.create_study(direction="maximize", sampler=tpe)
+        finished = [t for t in history.search if t.result.outcome.is_about_plan]
+        study.add_trials([_told(trial, axes, history) for trial in finished])
+        study.add_trials([_running(plan, axes) for plan in history.pending])
+        return study
+
+    def _left(self, history: History) -> Iterator[Plan]:
+        if history.space.size_bound() > _ENUMERABLE:
+            return
+        plans = [plan for plan in history.space.enumerate() if plan not in history.tried]
+        random.Random(self.seed).shuffle(plans)  # noqa: S311 - no secret, any order will do
+        yield from plans
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A knob as Optuna sees it: counts by their position in increasing order, else by name."""
+
+    domain: Domain
+    values: tuple[Value, ...]
+    ordered: bool
+
+    @property
+    def distribution(self) -> BaseDistribution:
+        if self.ordered:
+            return IntDistribution(0, len(self.values) - 1)
+        return CategoricalDistribution(self.values)
+
+    def encode(self, value: Value) -> Value:
+        return self.values.index(value) if self.ordered else value
+
+    def suggest(self, trial: optuna.Trial) -> Value:
+        name = self.domain.knob.name
+        if len(self.values) == 1:
+            return self.values[0]
+        if self.ordered:
+            return self.values[trial.suggest_int(name, 0, len(self.values) - 1)]
+        choice = trial.suggest_categorical(name, self.values)
+        assert choice is not None  # no knob has None among its values
+        return choice
+
+
+def _axes(history: History) -> dict[str, _Axis]:
+    free = [d for d in history.space.domains if d.knob.name != _FOLLOWS]
+    return {domain.knob.name: _axis(domain, history) for domain in free}
+
+
+def _axis(domain: Domain, history: History) -> _Axis:
+    values = (*domain.values, *_used_beside(domain, history)) if domain.varies else domain.values
+    ordered = domain.knob.any_count and len(values) > 1
+    return _Axis(domain, tuple(sorted(values, key=int)) if ordered else values, ordered)
+
+
+def _used_beside(domain: Domain, history: History) -> Iterable[Value]:
+    """Plans may hold counts that the domain lacks: a baseline halved until it ran."""
+    name = domain.knob.name
+    plans = [*(t.plan for t in history.search), *history.pending]
+    used = [p[name] for p in plans if name in p and p[name] not in domain.values]
+    return dict.fromkeys(used)
+
+
+def _suggest(trial: optuna.Trial, axes: Mapping[str, _Axis], history: History) -> Plan | None:
+    chosen: dict[str, Value] = {}
+    for name, axis in axes.items():
+        if axis.domain.knob.active(Plan.of(chosen)):
+            chosen[name] = axis.suggest(trial)
+    return history.space.possible(chosen)
+
+
+def _told(done: Done, axes: Mapping[str, _Axis], history: History) -> FrozenTrial:
+    measurement = done.result.measurement
+    memory = measurement.memory_bytes if measurement else None
+    return optuna.trial.create_trial(
+        state=TrialState.COMPLETE,
+        # TPE never reads the value of an infeasible trial, but a complete one must have it.
+        value=math.log(done.throughput) if done.throughput else 0.0,
+        constraints={
+            "runs": -1.0 if done.throughput else 1.0,
+            "memory": (memory or 0) / history.memory_cap_bytes - 1.0,
+        },
+        params=_params(done.plan, axes),
+        distributions=_distributions(done.plan, axes),
+    )
+
+
+def _running(plan: Plan, axes: Mapping[str, _Axis]) -> FrozenTrial:
+    return optuna.trial.create_trial(
+        state=TrialState.RUNNING,
+        params=_params(plan, axes),
+        distributions=_distributions(plan, axes),
+    )
+
+
+def _params(plan: Plan, axes: Mapping[str, _Axis]) -> dict[str, Value]:
+    return {name: axes[name].encode(plan[name]) for name in _chosen(plan, axes)}
+
+
+def _distributions(plan: Plan, axes: Mapping[str, _Axis]) -> dict[str, BaseDistribution]:
+    return {name: axes[name].distribution for name in _chosen(plan, axes)}
+
+
+def _chosen(plan: Plan, axes: Mapping[str, _Axis]) -> list[str]:
+    """The knobs of the plan that had a choice; only those does Optuna hear of."""
+    return [name for name, axis in axes.items() if name in plan and len(axis.values) > 1]

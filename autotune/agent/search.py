@@ -1,0 +1,198 @@
+"""The loop: starts what the agenda says, remembers each trial, and ends in time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune.agent.agenda import Agenda
+from autotune.agent.baseline import check_baseline
+from autotune.agent.conclude import conclude, unconfirmed
+from autotune.agent.confirm import Ending
+from autotune.agent.history import History, done_from_records
+from autotune.agent.journal import Journal
+from autotune.agent.observer import Observer
+from autotune.agent.proposal import Proposal
+from autotune.agent.settings import SearchSettings
+from autotune.agent.stages import stages_of
+from autotune.clock import Budget
+from autotune.dispatch.runner import Finished, Runner
+from autotune.dispatch.trial_log import log_path
+from autotune.errors import ClusterError, StoreError
+from autotune.search_space.space import Space
+from autotune.storage.records import RunRecord, RunState, Winner
+from autotune.storage.store import TrialStore
+from autotune.trials.request import RankPlace, TrialRequest
+from autotune.trials.result import Purpose
+
+_POLL_S = 0.5  # how long Ctrl-C may go unnoticed
+
+
+class Search:
+    """One run from its first trial, or from where it stopped, to its conclusion.
+
+    Every decision is a function of the finished trials in the store and of the time left, so a
+    run whose driver was killed goes on as if nothing had happened.
+
+    Args:
+        space: what may vary, on the devices of a trial.
+        runner: runs the trials; it has the devices of at least one.
+        store: remembers them.
+        run: in the store; new, or resumed with the trials it has.
+        settings: limits and thresholds.
+        budget: of the whole run, earlier sessions included.
+        observer: hears of every trial.
+        is_stopped: asked often; true ends the search with what is known.
+        log_dir: where the runner writes each trial's log.
+        scouting: what may vary on one device, where a trial has several: it is explored first.
+    """
+
+    def __init__(
+        self,
+        *,
+        space: Space,
+        runner: Runner,
+        store: TrialStore,
+        run: RunRecord,
+        settings: SearchSettings,
+        budget: Budget,
+        observer: Observer,
+        is_stopped: Callable[[], bool],
+        log_dir: Path,
+        scouting: Space | None = None,
+    ) -> None:
+        self._runner, self._store, self._run = runner, store, run
+        self._settings, self._budget, self._log_dir = settings, budget, log_dir
+        self._observer, self._is_stopped = observer, is_stopped
+        self._journal = Journal(
+            (space,) if scouting is None else (scouting, space),
+            settings.memory_cap_bytes(runner.hardware),
+            done_from_records(store.trials(run.id)),
+        )
+        self._agenda = Agenda(
+            stages=stages_of(space, scouting, settings, runner.hardware),
+            ending=Ending(settings=settings, hardware=runner.hardware),
+            journal=self._journal,
+            settings=settings,
+            budget=budget,
+            observer=observer,
+        )
+
+    def run(self) -> Winner | None:
+        """Search, confirm and conclude within the budget, and store how the run ended.
+
+        Returns:
+            The winner; not confirmed when the user stopped the run, None when they stopped it
+            before a baseline was measured.
+
+        Raises:
+            WorkloadError: the baseline fails in the user's code.
+            NothingRanError: not even a baseline could be measured.
+            StoreError: the store or the cluster failed; what was stored before is kept.
+        """
+        try:
+            self._loop()
+            winner, state, reason = self._conclusion()
+        except StoreError:
+            raise
+        except KeyboardInterrupt:
+            self._finish(RunState.INTERRUPTED, "interrupted twice", None)
+            raise
+        except BaseException as error:
+            self._finish(RunState.FAILED, str(error) or type(error).__name__, None)
+            raise
+        self._finish(state, reason, winner)
+        return winner
+
+    def _loop(self) -> None:
+        self._fill()
+        while self._journal.running:
+            finished = self._runner.wait(_POLL_S)
+            self._collect(finished)
+            if self._is_stopped():
+                self._cancel_all()
+            # Without news the agenda has nothing new to say: time left only shrinks.
+            if finished:
+                self._fill()
+
+    def _fill(self) -> None:
+        while not self._is_stopped():
+            proposal = self._agenda.next(self._runner.capacity - self._journal.num_busy)
+            if proposal is None:
+                break
+            self._submit(proposal)
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        needed, left = self._history.space.num_ranks, self._runner.capacity
+        if left < needed and not self._journal.running:
+            raise ClusterError(
+                f"the cluster has {left} device(s) left, fewer than the {needed} of a trial; type "
+                "the same command to go on when the lost ones are back"
+            )
+
+    def _submit(self, proposal: Proposal) -> None:
+        seconds = self._agenda.seconds_for(proposal)
+        number = self._journal.start(proposal)
+        self._store.start_trial(
+            self._run.id,
+            number,
+            proposal.plan,
+            proposal.purpose,
+            proposal.reason,
+            str(log_path(self._log_dir, number)),
+            num_ranks=proposal.num_ranks,
+        )
+        self._observer.on_submit(number, proposal)
+        self._runner.submit(self._request(number, proposal, seconds))
+
+    def _request(self, number: int, proposal: Proposal, seconds: float) -> TrialRequest:
+        return TrialRequest(
+            number=number,
+            plan=proposal.plan,
+            purpose=proposal.purpose,
+            workload_path=self._run.new.workload_path,
+            working_dir=str(Path.cwd()),
+            device_kind=self._runner.hardware.device_kind,
+            seed=self._settings.seed,
+            protocol=self._settings.protocol,
+            compare_with=proposal.compare_with,
+            interesting_above=self._agenda.interesting_above(proposal),
+            give_up_after_s=seconds,
+            memory_limit_bytes=self._settings.max_memory_bytes,
+            place=RankPlace(world_size=proposal.num_ranks),
+        )
+
+    def _collect(self, finished: list[Finished]) -> None:
+        for end in finished:
+            number, result = end.request.number, end.result
+            self._store.finish_trial(self._run.id, number, result, self._budget.used_s)
+            proposal = self._journal.running[number]
+            trial = self._journal.end(number, result)
+            self._observer.on_finish(number, proposal, result)
+            is_compared = trial.num_ranks == self._history.space.num_ranks
+            if trial.purpose is Purpose.BASELINE and is_compared and not self._is_stopped():
+                check_baseline(trial, self._history, self._settings.budget_s)
+
+    def _cancel_all(self) -> None:
+        for number in self._journal.running:
+            self._runner.cancel(number, "the user stopped the run")
+        while self._journal.running:
+            self._collect(self._runner.wait(_POLL_S))
+
+    @property
+    def _history(self) -> History:
+        return self._agenda.history
+
+    def _conclusion(self) -> tuple[Winner | None, RunState, str]:
+        if not self._is_stopped():
+            winner = conclude(self._history, self._settings.gain)
+            return winner, RunState.DONE, self._agenda.why_over
+        reason = "stopped by the user"
+        if self._history.baseline is None:
+            return None, RunState.INTERRUPTED, reason
+        why = "not confirmed: the run was stopped; the same command goes on with it"
+        return unconfirmed(self._history, why), RunState.INTERRUPTED, reason
+
+    def _finish(self, state: RunState, reason: str, winner: Winner | None) -> None:
+        self._store.finish_run(
+            self._run.id, state, stop_reason=reason, used_s=self._budget.used_s, winner=winner
+        )

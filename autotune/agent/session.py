@@ -1,0 +1,238 @@
+"""The use cases behind the commands: look at a workload, tune it, measure one plan of it."""
+
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+
+from autotune.agent.observer import Observer
+from autotune.agent.request import TuneRequest
+from autotune.agent.settings import SearchSettings
+from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
+from autotune.clock import Budget, SystemClock
+from autotune.dispatch.site import ClusterSite, LocalSite
+from autotune.errors import NothingRanError, UsageError, WorkloadError
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan, Value
+from autotune.search_space.space import Narrowing, Space, build_space
+from autotune.storage.records import NewRun, RunRecord
+from autotune.storage.sql import SqlStore, open_store
+from autotune.trials.request import RankPlace, TrialRequest
+from autotune.trials.result import Outcome, Purpose, TrialResult
+
+LOG_DIR = Path("autotune-logs")
+PROBE_TIMEOUT_S = 300.0
+
+
+def look_at(
+    workload: Path, narrowing: Narrowing, *, num_ranks: int = 1, seed: int = 0
+) -> tuple[Hardware, Spaces]:
+    """Return the machine, and the spaces of the workload on it.
+
+    Raises:
+        WorkloadError: when the workload breaks its contract.
+        UsageError: when the narrowing names what does not exist, or devices are too few.
+    """
+    hardware = this_machine(num_ranks)
+    with LocalSite(hardware) as site:
+        site.look_at(workload, seed)
+        facts = site.facts(PROBE_TIMEOUT_S)
+    return hardware, spaces_of(facts, hardware, narrowing, num_ranks)
+
+
+def tune(
+    request: TuneRequest,
+    make_observer: Callable[[RunRecord, Space, Budget], Observer],
+    is_stopped: Callable[[], bool],
+) -> RunRecord:
+    """Find, confirm and store the fastest plan; return the finished run.
+
+    Args:
+        request: what to tune, and how long.
+        make_observer: called once the run is known; hears of every trial.
+        is_stopped: asked often; true ends the search with what is known.
+
+    Raises:
+        AutotuneError: see `autotune.errors`; everything measured before it is in the store.
+    """
+    clock = SystemClock()
+    started_at = clock.now() if request.started_at is None else request.started_at
+    log_dir = _log_dir()
+    with (
+        closing(open_store(request.storage)) as store,
+        _open_site(request) as site,
+    ):
+        site.look_at(request.workload, request.seed)
+        # Seconds of imports, while the probe looks at the workload.
+        from autotune.agent.search import Search  # noqa: PLC0415
+        from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415
+
+        with RayRunner(site, log_dir=log_dir) as runner:
+            runner.start()
+            facts = site.facts(request.budget_s)
+            spaces = spaces_of(facts, site.hardware, request.narrowing, request.num_ranks)
+            run = _open_run(store, request, site.hardware, spaces.whole)
+            budget = Budget(
+                clock=clock,
+                total_s=request.budget_s,
+                started_at=started_at,
+                used_before_s=run.used_s,
+            )
+            search = Search(
+                space=spaces.whole,
+                scouting=spaces.scouting,
+                runner=runner,
+                store=store,
+                run=run,
+                settings=_settings(request),
+                budget=budget,
+                observer=make_observer(run, spaces.whole, budget),
+                is_stopped=is_stopped,
+                log_dir=log_dir,
+            )
+            search.run()
+        return store.run(str(run.id))
+
+
+def _open_site(request: TuneRequest) -> LocalSite | ClusterSite:
+    if request.ray_address is None:
+        return LocalSite(this_machine(request.num_ranks))
+    site = ClusterSite(request.ray_address, num_ranks=request.num_ranks, workload=request.workload)
+    check_devices(site.hardware, request.num_ranks, "the cluster has")
+    return site
+
+
+def measure_plan(
+    workload: Path, values: dict[str, Value], *, num_ranks: int = 1, seed: int = 0
+) -> tuple[Plan, Plan, TrialResult]:
+    """Measure one plan in fresh processes; return it, the baseline, and what it gave.
+
+    Args:
+        workload: absolute path of the user's model.py.
+        values: knobs of the plan; the rest is the baseline's.
+        num_ranks: devices, with a process each.
+        seed: of parameters and data order.
+
+    Raises:
+        WorkloadError: when the workload breaks its contract or raises.
+        UsageError: when devices are too few, or the plan names what does not exist.
+        NothingRanError: when the plan ended in anything but a measurement.
+    """
+    from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415  see `tune`
+
+    hardware = this_machine(num_ranks)
+    with LocalSite(hardware) as site, RayRunner(site, log_dir=_log_dir()) as runner:
+        site.look_at(workload, seed)
+        runner.start()
+        facts = site.facts(PROBE_TIMEOUT_S)
+        space = build_space(facts, hardware, Narrowing(), num_ranks)
+        plan = space.plan(values)
+        request = TrialRequest(
+            number=1,
+            plan=plan,
+            purpose=Purpose.MEASURE,
+            workload_path=str(workload),
+            working_dir=str(Path.cwd()),
+            device_kind=hardware.device_kind,
+            seed=seed,
+            place=RankPlace(world_size=num_ranks),
+        )
+        runner.submit(request)
+        while not (finished := runner.wait(1.0)):
+            pass
+    result = finished[0].result
+    if result.user_error:
+        raise WorkloadError(str(result.error), result.traceback or "")
+    if result.outcome is not Outcome.OK:
+        raise NothingRanError(describe_failure(result))
+    return plan, space.baseline, result
+
+
+def describe_failure(result: TrialResult) -> str:
+    """Return what happened to a failed trial, with the end of its output."""
+    text = f"the trial ended as {result.outcome.value} in phase {result.phase.value}"
+    tail = result.traceback or result.log_tail
+    return f"{text}: {result.error}" + (f"\n{tail.rstrip()}" if tail else "")
+
+
+def _open_run(
+    store: SqlStore, request: TuneRequest, hardware: Hardware, space: Space
+) -> RunRecord:
+    key = _key(request, hardware, space)
+    unfinished = None if request.fresh else store.find_unfinished(key)
+    if unfinished is not None:
+        _check_driver_is_gone(unfinished)
+        return store.resume_run(unfinished.id, budget_s=request.budget_s, driver=_driver())
+    options = {
+        **asdict(request.narrowing),
+        "numerics": request.narrowing.numerics.value,
+        "seed": request.seed,
+        "max_memory": request.max_memory_bytes,
+        "num_ranks": request.num_ranks,
+    }
+    return store.create_run(
+        NewRun(
+            key=key,
+            name=request.name,
+            workload_path=str(request.workload),
+            workload_hash=space.facts.source_hash,
+            hardware=hardware.to_dict(),
+            facts=space.facts.to_dict(),
+            options=options,
+            baseline=space.baseline,
+            budget_s=request.budget_s,
+            driver=_driver(),
+        )
+    )
+
+
+def _key(request: TuneRequest, hardware: Hardware, space: Space) -> str:
+    """Return equal texts for runs that may continue each other."""
+    domains = [(d.knob.name, d.values) for d in space.domains]
+    parts = [
+        str(request.workload),
+        space.facts.source_hash,
+        hardware.fingerprint,
+        domains,
+        request.num_ranks,
+        request.max_memory_bytes,
+        request.seed,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _driver() -> str:
+    started = psutil.Process().create_time()
+    return f"{platform.node()}:{os.getpid()}:{started}"
+
+
+def _check_driver_is_gone(run: RunRecord) -> None:
+    host, pid, started = run.new.driver.rsplit(":", 2)
+    if host != platform.node() or not psutil.pid_exists(int(pid)):
+        return
+    if abs(psutil.Process(int(pid)).create_time() - float(started)) < 1.0:
+        raise UsageError(
+            f"{run.name} of the same workload is still going (process {pid}); two runs on one "
+            "machine would disturb each other's numbers: wait for it, stop it, or use --fresh"
+        )
+
+
+def _settings(request: TuneRequest) -> SearchSettings:
+    return SearchSettings(
+        budget_s=request.budget_s,
+        max_trials=request.max_trials,
+        seed=request.seed,
+        max_memory_bytes=request.max_memory_bytes,
+    )
+
+
+def _log_dir() -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path.cwd() / LOG_DIR / f"{stamp}-{os.getpid()}"

@@ -1,0 +1,59 @@
+"""What the user and the product say about a search: limits, thresholds, the protocol."""
+
+from dataclasses import dataclass
+
+from autotune.search_space.hardware import Hardware
+from autotune.trials.request import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """The numbers of a search; the defaults are the product's promise.
+
+    Attributes:
+        budget_s: wall clock of the whole run, confirmation included.
+        max_trials: search trials allowed, baseline included; None for no limit.
+        seed: of the sampler and of every trial.
+        max_memory_bytes: `--max-memory`; None for what the device has.
+        memory_headroom: part of the memory that a winner leaves free.
+        teardown_s: kept at the end of the budget for closing down.
+        scout_share: largest part of the search, in time after the baseline and in trials, that may
+            go into one-device trials before those on several devices.
+        adopted: best plans of the one-device trials that are tried on several devices.
+        confirm_share: largest part of the budget kept for confirming and checking.
+        gain: relative gain below which two speeds count as equal.
+        patience: sampled plans without such a gain after which the search is over, at least.
+        racing: a search trial may stop early when clearly below this part of the best.
+        compile_patience: search time left, in expected first steps, for compiling to be tried.
+        max_rounds: of the confirmation.
+    """
+
+    budget_s: float
+    max_trials: int | None = None
+    seed: int = 0
+    max_memory_bytes: int | None = None
+    memory_headroom: float = 0.05
+    teardown_s: float = 3.0
+    scout_share: float = 0.4
+    adopted: int = 3
+    confirm_share: float = 0.45
+    gain: float = 0.01
+    patience: int = 8
+    racing: float = 0.9
+    compile_patience: float = 3.0
+    max_rounds: int = 5
+
+    @property
+    def protocol(self) -> Protocol:
+        """The measurement protocol; short budgets cap the windows, never their number."""
+        return Protocol(
+            max_measure_s=min(10.0, max(1.5, self.budget_s / 40)),
+            max_warm_up_s=min(10.0, max(2.0, self.budget_s / 30)),
+        )
+
+    def memory_cap_bytes(self, hardware: Hardware) -> float:
+        """Return the most memory that a winner may need, headroom taken off."""
+        limit = hardware.device_memory_bytes
+        if self.max_memory_bytes is not None:
+            limit = min(limit, self.max_memory_bytes)
+        return limit * (1 - self.memory_headroom)

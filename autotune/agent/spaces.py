@@ -1,0 +1,70 @@
+"""The spaces of a run: that of its trials, and that of its scouts, which have one device each."""
+
+from dataclasses import dataclass, replace
+
+from autotune.agent.focus import COMMUNICATION
+from autotune.dispatch.machine import detect_hardware
+from autotune.errors import UsageError
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.space import FOLLOWS, Narrowing, Space, build_space
+
+# What a trial with one device has none of, or another value than `--fix` may say.
+_ONLY_AMONG_RANKS = COMMUNICATION | {"sharding", FOLLOWS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spaces:
+    """What may vary in a run.
+
+    Attributes:
+        whole: on all devices of a trial.
+        scouting: on one device; None where a trial has no more.
+    """
+
+    whole: Space
+    scouting: Space | None
+
+
+def spaces_of(
+    facts: WorkloadFacts, hardware: Hardware, narrowing: Narrowing, num_ranks: int
+) -> Spaces:
+    """Return the spaces of a run with `num_ranks` devices in a trial.
+
+    Raises:
+        UsageError: see `build_space`.
+    """
+    whole = build_space(facts, hardware, narrowing, num_ranks)
+    if num_ranks == 1:
+        return Spaces(whole=whole, scouting=None)
+    fixed = tuple((name, text) for name, text in narrowing.fix if name not in _ONLY_AMONG_RANKS)
+    return Spaces(
+        whole=whole, scouting=build_space(facts, hardware, replace(narrowing, fix=fixed))
+    )
+
+
+def this_machine(num_ranks: int) -> Hardware:
+    """Return this machine; without GPUs it is shared out to as many devices as a trial has ranks.
+
+    Raises:
+        UsageError: when it has fewer GPUs.
+    """
+    hardware = detect_hardware()
+    if hardware.device_kind == "cpu":
+        share = hardware.device_memory_bytes // num_ranks
+        return replace(hardware, num_devices=num_ranks, device_memory_bytes=share)
+    check_devices(hardware, num_ranks, "this machine has")
+    return hardware
+
+
+def check_devices(hardware: Hardware, num_ranks: int, who_has: str) -> None:
+    """Refuse trials that need more devices than there are.
+
+    Raises:
+        UsageError: with how many there are.
+    """
+    if num_ranks > hardware.num_devices:
+        raise UsageError(
+            f"--gpus-per-trial {num_ranks}: {who_has} {hardware.num_devices} x "
+            f"{hardware.device_name}; use {hardware.num_devices} or fewer"
+        )

@@ -1,0 +1,47 @@
+"""`autotune export RUN -o plan.yaml`: a run's winner, or one of its trials, as a plan file."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.output import Storage, print_lines
+from autotune.export.plan_file import (
+    PlanFile,
+    check_writable,
+    plan_file_of,
+    plan_file_of_trial,
+    write_plan_file,
+)
+from autotune.storage.sql import open_store
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="A run's name or id; `last` is the newest.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the plan goes.")] = Path(
+        "plan.yaml"
+    ),
+    *,
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", help="yaml, json or toml; default: by the file's suffix."),
+    ] = None,
+    trial: Annotated[int | None, typer.Option(help="This trial, not the winner.")] = None,
+    storage: Storage = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite a file that is not a plan file.")
+    ] = False,
+) -> None:
+    """Write RUN's winner as a plan file."""
+    check_writable(out, format_name, force=force)
+    write_plan_file(_read(run, trial, storage), out, format_name, force=force)
+    print_lines(f"written: {out}")
+
+
+def _read(ref: str, number: int | None, storage: str | None) -> PlanFile:
+    with closing(open_store(storage, read_only=True)) as store:
+        run = store.run(ref)
+        if number is None:
+            return plan_file_of(run)
+        return plan_file_of_trial(run, store.trials_without_windows(run.id), number)

@@ -1,0 +1,64 @@
+"""`autotune measure MODEL [--plan plan.yaml]`: one plan, measured by the protocol of trials."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.live import memory
+from autotune.cli.output import AsJson, print_facts, print_json
+from autotune.cli.parsing import absolute, parse_fixed
+from autotune.export.plan_file import load_plan_file
+from autotune.search_space.plan import Plan, Value, describe_diff
+from autotune.trials.result import Measurement
+
+
+def measure(
+    model: Annotated[Path, typer.Argument(help="The workload: your model.py.")],
+    *,
+    plan: Annotated[Path | None, typer.Option(help="A plan file; default: the baseline.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Set a knob: knob=value.")] = None,
+    gpus_per_trial: Annotated[
+        int | None, typer.Option(min=1, help="Devices; default: the plan file's, else one.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of parameters and data order.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure one plan in fresh processes: steady state, end to end, with its interval."""
+    from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
+
+    file = load_plan_file(plan) if plan else None
+    values: dict[str, Value] = file.plan.values if file else {}
+    values |= dict(parse_fixed(fix))
+    num_ranks = gpus_per_trial or (file and file.ranks) or 1
+    measured_plan, baseline, result = measure_plan(
+        absolute(model), values, num_ranks=num_ranks, seed=seed
+    )
+    assert result.measurement is not None
+    if as_json:
+        document = {"plan": measured_plan.values, "num_ranks": num_ranks}
+        print_json({**document, "measurement": asdict(result.measurement)})
+        return
+    if num_ranks > 1:
+        print_facts([("ranks", str(num_ranks))])
+    print_facts(_facts(measured_plan, baseline, result.measurement))
+
+
+def _facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str, str]]:
+    low, high = measured.throughput_low, measured.throughput_high
+    steps = sum(window.steps for window in measured.windows)
+    return [
+        ("plan", describe_diff(plan, baseline)),
+        ("throughput", f"{measured.throughput:,.1f} samples/s"),
+        ("95 % interval", f"{low:,.1f} to {high:,.1f} samples/s"),
+        ("step time", f"{measured.step_ms:.3f} ms, spread {measured.step_ms_spread:.1%}"),
+        ("waiting for data", f"{measured.data_wait_share:.1%} of the time"),
+        ("peak memory", memory(measured.memory_bytes)),
+        ("first step", f"{measured.first_step_s:.1f} s, compilation included"),
+        (
+            "measured over",
+            f"{steps} steps in {len(measured.windows)} windows, {measured.measure_s:.1f} s"
+            + ("" if measured.settled else "; the interval did not reach 1 % in that time"),
+        ),
+    ]

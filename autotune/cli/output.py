@@ -1,0 +1,137 @@
+"""How results are printed: tables for people, JSON and CSV for programs. Results go to stdout."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autotune.errors import UsageError
+
+UNKNOWN = "-"
+PIPE_WIDTH = 10_000
+"""Columns of a pipe: `grep` and `cut` want whole lines."""
+
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        help="A file or database URL.  [default: autotune.db]",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+GpusPerTrial = Annotated[
+    int,
+    typer.Option(
+        "--gpus-per-trial", min=1, help="Devices of a trial; without GPUs, CPU processes."
+    ),
+]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
+
+
+def check_one_format(*, as_json: bool, as_csv: bool) -> None:
+    """Refuse `--json` together with `--csv`.
+
+    Raises:
+        UsageError: when both are given.
+    """
+    if as_json and as_csv:
+        raise UsageError("--json and --csv exclude each other; choose one")
+
+
+def stdout() -> Console:
+    """Return the console of stdout, as wide as the terminal, or never wrapping in a pipe."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def print_json(document: Any) -> None:
+    """Print one strict JSON document."""
+    json.dump(document, sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a header line and the rows; unknown values are empty."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+
+
+def print_lines(*lines: str) -> None:
+    """Print lines as they are; nothing in them is markup."""
+    console = stdout()
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """Print a table; columns whose header names a unit or a count stand to the right."""
+    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(Text(column), justify="right" if _is_numeric(column) else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    stdout().print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two columns; a value may have several lines."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        table.add_row(Text(name), Text(value))
+    stdout().print(table)
+
+
+def _is_numeric(column: str) -> bool:
+    return column.endswith((")", "#")) or column in {"id", "trials"}
+
+
+def cell(value: object) -> str:
+    """Return a value from the database for a table, on one line."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
+
+
+def samples(throughput: float | None) -> str:
+    """Return samples per second with four digits or more."""
+    if throughput is None:
+        return UNKNOWN
+    return f"{throughput:.0f}" if throughput >= 1000 else f"{throughput:.4g}"
+
+
+def gib(num_bytes: int | None) -> str:
+    """Return a size in GiB."""
+    return UNKNOWN if num_bytes is None else f"{num_bytes / 2**30:.2f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in per cent."""
+    return UNKNOWN if share is None else f"{share * 100:.1f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration: `8.2 s`, `2m 05s`, `1h 02m`."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+def speedup(winner: dict[str, Any]) -> str:
+    """Return `1.52x (1.50 to 1.54)`: the speed-up with its 95 % interval."""
+    if winner["speedup"] is None:
+        return UNKNOWN
+    low, high = winner["speedup_low"], winner["speedup_high"]
+    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    return f"{winner['speedup']:.2f}x{interval}"

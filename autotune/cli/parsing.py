@@ -1,0 +1,94 @@
+"""Durations, sizes and `k=v` pairs as people type them."""
+
+import re
+from pathlib import Path
+
+from autotune.errors import UsageError
+from autotune.search_space.knobs import Numerics
+from autotune.search_space.space import Narrowing
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_MIN_BUDGET_S = 10.0
+
+
+def parse_budget(text: str) -> float:
+    """Return the seconds in `90s`, `15m`, `1h30m` or `2h`.
+
+    Raises:
+        UsageError: when it is no duration, or too short for one trial.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if not text.strip() or match is None:
+        raise UsageError(f"--budget {text!r} is no duration; write it like 90s, 15m or 1h30m")
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    total = 3600 * hours + 60 * minutes + seconds
+    if total < _MIN_BUDGET_S:
+        raise UsageError(
+            f"--budget {text} is too short: starting up and one trial take about "
+            f"{_MIN_BUDGET_S:.0f} s; use 60s or more"
+        )
+    return total
+
+
+def parse_size(text: str | None) -> int | None:
+    """Return the bytes in `40GiB`, `512MiB` or `24GB`; None for None.
+
+    Raises:
+        UsageError: when it is no size, or nothing at all.
+    """
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text.strip())
+    size = 0
+    if match is not None:
+        power = " KMGT".index(match[2].upper() or " ")
+        size = round(float(match[1]) * (1024 if match[3] else 1000) ** power)
+    if size <= 0:
+        raise UsageError(f"--max-memory {text!r} is no size; write it like 40GiB or 512MiB")
+    return size
+
+
+def parse_narrowing(
+    knobs: str | None, fix: list[str] | None, allow: list[str] | None, numerics: str
+) -> Narrowing:
+    """Return what `--knobs a,b --fix k=v --allow X --numerics C` say.
+
+    Raises:
+        UsageError: for a `--fix` without a value or an unknown numerics class.
+    """
+    classes = [c.value for c in Numerics if c is not Numerics.TRAINING]
+    if numerics not in classes:
+        raise UsageError(f"--numerics {numerics!r} is none of {', '.join(classes)}")
+    return Narrowing(
+        knobs=None if knobs is None else tuple(split(knobs)),
+        fix=parse_fixed(fix),
+        allow=tuple(word for text in allow or () for word in split(text)),
+        numerics=Numerics(numerics),
+    )
+
+
+def parse_fixed(fix: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """Return the knobs and values of `--fix knob=value`, given any number of times.
+
+    Raises:
+        UsageError: for one without a value.
+    """
+    return tuple(_pair(text) for text in fix or ())
+
+
+def split(text: str) -> list[str]:
+    """Return the words of a comma-separated list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise UsageError(f"--fix {text!r} names no value; write it like --fix batch_size=64")
+    return name.strip(), value.strip()
+
+
+def absolute(path: Path) -> Path:
+    """Return the path from the root, links kept: a workload is what the user calls it."""
+    return Path.cwd() / path

@@ -1,0 +1,49 @@
+"""`autotune query SQL`: any question, with nothing that could change the answer."""
+
+from typing import Annotated
+
+import typer
+
+from autotune.cli.output import (
+    AsCsv,
+    AsJson,
+    Storage,
+    cell,
+    check_one_format,
+    print_csv,
+    print_json,
+    print_table,
+)
+from autotune.storage.query import read_only_query
+from autotune.storage.views import query_view
+
+Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT statement.")]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Stop after this.")]
+MaxRows = Annotated[int, typer.Option(metavar="N", min=1, help="Print at most so many rows.")]
+
+
+def query(
+    sql: Sql,
+    *,
+    storage: Storage = None,
+    timeout: Timeout = 10.0,
+    max_rows: MaxRows = 10_000,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Ask the store in SQL, on a connection that can only read.
+
+    The tables are runs, trials, windows and plans; trials_wide has a column per knob:
+
+    autotune query "SELECT precision, max(throughput) FROM trials_wide GROUP BY 1"
+    """
+    check_one_format(as_json=as_json, as_csv=as_csv)
+    result = read_only_query(storage, sql, timeout_s=timeout, max_rows=max_rows)
+    if as_json:
+        print_json(query_view(result))
+    elif as_csv:
+        print_csv(result.columns, result.rows)
+    else:
+        print_table(result.columns, (list(map(cell, row)) for row in result.rows))
+    if result.truncated:
+        typer.echo(f"only the first {max_rows} rows are shown; see --max-rows", err=True)

@@ -1,0 +1,184 @@
+"""`autotune run MODEL`: find, confirm and write the fastest plan."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from autotune.agent.request import TuneRequest
+from autotune.cli.live import LiveTable
+from autotune.cli.output import AsJson, GpusPerTrial, Storage, print_json, print_lines
+from autotune.cli.parsing import absolute, parse_budget, parse_narrowing, parse_size
+from autotune.cli.show import print_winner
+from autotune.cli.space import describe, rows
+from autotune.clock import Budget
+from autotune.errors import InterruptedRunError
+from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
+from autotune.search_space.space import Space
+from autotune.storage.records import RunRecord, RunState
+from autotune.storage.views import run_view
+
+
+def run(
+    context: typer.Context,
+    model: Annotated[Path, typer.Argument(help="The workload: your model.py.")],
+    *,
+    budget: Annotated[str, typer.Option(help="Wall clock: 90s, 15m, 1h30m.")] = "15m",
+    trials: Annotated[int | None, typer.Option(min=1, help="Search trials at most.")] = None,
+    gpus_per_trial: GpusPerTrial = 1,
+    knobs: Annotated[str | None, typer.Option(help="Vary only these, by commas.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Hold a knob: knob=value.")] = None,
+    allow: Annotated[list[str] | None, typer.Option(help="Let in what is out.")] = None,
+    numerics: Annotated[
+        str, typer.Option(help="Widest change of the numbers: exact, rounding, precision.")
+    ] = "precision",
+    max_memory: Annotated[
+        str | None, typer.Option(help="Memory a plan may take of a device: 40GiB.")
+    ] = None,
+    storage: Storage = None,
+    name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Do not go on with an unfinished run.")
+    ] = False,
+    ray_address: Annotated[
+        str | None, typer.Option(help="A Ray cluster to use; default: a private one.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("plan.yaml"),
+    seed: Annotated[int, typer.Option(help="Of parameters, data order and sampler.")] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the space and the first trials; run nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the fastest way to train MODEL on this machine within the budget."""
+    request = TuneRequest(
+        workload=absolute(model),
+        budget_s=parse_budget(budget),
+        num_ranks=gpus_per_trial,
+        started_at=context.obj,
+        max_trials=trials,
+        narrowing=parse_narrowing(knobs, fix, allow, numerics),
+        max_memory_bytes=parse_size(max_memory),
+        storage=storage,
+        name=name,
+        fresh=fresh,
+        ray_address=ray_address,
+        seed=seed,
+    )
+    if dry_run:
+        _preview(request, as_json=as_json)
+        return
+    check_writable(out)
+    record = _tune(request)
+    _conclude(record, out, as_json=as_json)
+
+
+def _tune(request: TuneRequest) -> RunRecord:
+    from autotune.agent.session import tune  # noqa: PLC0415  `--help` needs no ray, no optuna
+
+    console = Console(stderr=True, highlight=False)
+    with ExitStack() as stack:
+
+        def make_observer(run: RunRecord, space: Space, budget: Budget) -> LiveTable:
+            _introduce(console, run, space)
+            return stack.enter_context(LiveTable(console, space.baseline, budget))
+
+        stopped = stack.enter_context(_interrupts(console))
+        try:
+            return tune(request, make_observer, stopped.is_set)
+        except KeyboardInterrupt:
+            raise InterruptedRunError(
+                "left at once; what was measured is kept, the same command goes on with it"
+            ) from None
+
+
+def _introduce(console: Console, run: RunRecord, space: Space) -> None:
+    facts, ranks = space.facts, space.num_ranks
+    console.print(
+        f"{run.name}: {Path(run.new.workload_path).name}, {facts.num_parameters:,} parameters, "
+        f"on {run.new.hardware['num_devices']} x {run.new.hardware['device_name']}"
+        + (f", {ranks} in a trial" if ranks > 1 else "")
+    )
+    if run.used_s > 0:
+        console.print(
+            f"going on with {run.num_trials} trials, {run.used_s:.0f} s of the budget were used; "
+            "--fresh starts over"
+        )
+    for remark in facts.remarks:
+        console.print(f"note: {remark}")
+
+
+@contextmanager
+def _interrupts(console: Console) -> Iterator[threading.Event]:
+    """Give an event that the first Ctrl-C sets; the second one leaves at once."""
+    stopped = threading.Event()
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+        console.print("stopping; press Ctrl-C again to leave at once", style="yellow")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _conclude(record: RunRecord, out: Path, *, as_json: bool) -> None:
+    winner = record.winner
+    if winner is None:
+        raise InterruptedRunError("stopped before anything was measured; nothing was written")
+    write_plan_file(plan_file_of(record), out)
+    if as_json:
+        print_json({**run_view(record), "plan_file": str(out)})
+    else:
+        _print(record, out)
+    if record.state is RunState.INTERRUPTED:
+        raise InterruptedRunError(
+            "interrupted: the plan written is the best so far, not confirmed; the same command "
+            "goes on with this run"
+        )
+
+
+def _print(record: RunRecord, out: Path) -> None:
+    view = run_view(record)
+    print_lines("")
+    print_winner(view["winner"])
+    print_lines(
+        f"stopped: {record.stop_reason}",
+        f"written: {out}",
+        "",
+        "next:",
+        f"  autotune show {record.name}",
+        f"  autotune measure {record.new.workload_path} --plan {out}",
+    )
+
+
+def _preview(request: TuneRequest, *, as_json: bool) -> None:
+    from autotune.agent.preview import first_trials  # noqa: PLC0415  see _tune
+    from autotune.agent.session import look_at  # noqa: PLC0415  the same
+
+    hardware, spaces = look_at(
+        request.workload, request.narrowing, num_ranks=request.num_ranks, seed=request.seed
+    )
+    space = spaces.whole
+    planned = first_trials(space, hardware, request.budget_s, spaces.scouting)
+    if as_json:
+        document: dict[str, Any] = {**describe(space), "first_trials": planned}
+        print_json(document)
+        return
+    for knob, values, reason in rows(space):
+        print_lines(f"  {knob:<24} {values}" + (f"   ({reason})" if reason else ""))
+    print_lines("", "would start with:")
+    for trial in planned:
+        devices = f"on {trial['num_ranks']:<3} " if spaces.scouting else ""
+        print_lines(f"  {trial['purpose']:<9} {devices}{trial['change']}: {trial['reason']}")
+    print_lines(f"nothing was run; the budget would be {request.budget_s:.0f} s")

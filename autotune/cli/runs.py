@@ -1,0 +1,80 @@
+"""`autotune runs`: what has been run."""
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from autotune.cli.output import (
+    UNKNOWN,
+    AsCsv,
+    AsJson,
+    Storage,
+    check_one_format,
+    duration,
+    print_csv,
+    print_json,
+    print_lines,
+    print_table,
+    samples,
+    speedup,
+)
+from autotune.storage.sql import open_store
+from autotune.storage.views import run_view
+
+OF_RUN = ("id", "name", "state", "workload", "num_trials", "used_s", "budget_s")
+OF_WINNER = ("baseline_throughput", "throughput", "speedup", "speedup_low", "speedup_high")
+OF_TIME = ("created_at", "finished_at", "stop_reason")
+
+
+def runs(*, storage: Storage = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+    """List the runs of a store, newest first."""
+    check_one_format(as_json=as_json, as_csv=as_csv)
+    with closing(open_store(storage, read_only=True)) as store:
+        views = [run_view(run) for run in store.runs()]
+    if as_json:
+        print_json(views)
+    elif as_csv:
+        print_csv((*OF_RUN, *OF_WINNER, *OF_TIME), map(_csv_row, views))
+    elif views:
+        _print(views)
+    else:
+        print_lines("No run yet; `autotune run MODEL` makes one.")
+
+
+def _csv_row(run: dict[str, Any]) -> list[Any]:
+    winner = run["winner"] or {}
+    values = [run[name] for name in OF_RUN] + [winner.get(name) for name in OF_WINNER]
+    return values + [run[name] for name in OF_TIME]
+
+
+def _print(views: Iterable[dict[str, Any]]) -> None:
+    columns = (
+        "id",
+        "name",
+        "state",
+        "workload",
+        "trials",
+        "baseline (samples/s)",
+        "winner (samples/s)",
+        "speed-up (95 % interval)",
+        "used",
+        "started (UTC)",
+    )
+    print_table(columns, map(_row, views))
+
+
+def _row(run: dict[str, Any]) -> list[str]:
+    winner = run["winner"]
+    return [
+        str(run["id"]),
+        run["name"],
+        run["state"],
+        Path(run["workload"]).name,
+        str(run["num_trials"]),
+        samples(winner and winner["baseline_throughput"]),
+        samples(winner and winner["throughput"]),
+        speedup(winner) if winner else UNKNOWN,
+        duration(run["used_s"]),
+        run["created_at"][:16].replace("T", " "),
+    ]

@@ -1,0 +1,189 @@
+"""`autotune show RUN [TRIAL]`: a run's conclusion, or everything about one trial."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli.output import (
+    UNKNOWN,
+    AsJson,
+    Storage,
+    cell,
+    duration,
+    gib,
+    percent,
+    print_facts,
+    print_json,
+    print_lines,
+    print_table,
+    samples,
+    speedup,
+)
+from autotune.cli.trials import Run, changes_text, print_trials
+from autotune.errors import UsageError, nearest
+from autotune.storage.location import locate
+from autotune.storage.records import RunRecord, TrialRecord
+from autotune.storage.sql import open_store
+from autotune.storage.views import IN_FLIGHT, run_detail_view, trial_detail_view
+
+Trial = Annotated[
+    int | None,
+    typer.Argument(metavar="[TRIAL]", help="A trial's number in the run.", show_default=False),
+]
+
+
+def show(
+    run: Run, trial: Trial = None, *, storage: Storage = None, as_json: AsJson = False
+) -> None:
+    """Show what a run concluded, or one trial in full."""
+    with closing(open_store(storage, read_only=True)) as store:
+        record = store.run(run)
+        if trial is None:
+            _show_run(
+                run_detail_view(record, store.trials_without_windows(record.id)), as_json=as_json
+            )
+        else:
+            found = _find(record, store.trials(record.id), trial)
+            view = trial_detail_view(found, record.new.baseline)
+            view["measure_again"] = again(record, trial, storage)
+            _show_trial(view, as_json=as_json)
+
+
+def _find(run: RunRecord, trials: Sequence[TrialRecord], number: int) -> TrialRecord:
+    for trial in trials:
+        if trial.number == number:
+            return trial
+    numbers = [trial.number for trial in trials]
+    raise UsageError(
+        f"run {run.name} has no trial {number}{nearest(number, numbers)}; "
+        f"`autotune trials {run.name}` lists them"
+    )
+
+
+def _show_run(view: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(view)
+        return
+    run = view["run"]
+    print_facts(_run_facts(run, view["outcomes"]))
+    if run["winner"] is not None:
+        print_winner(run["winner"])
+    if view["front"]:
+        print_trials(view["front"], "Fastest for the memory they need")
+
+
+def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[str, str]]:
+    yield "run", f"{run['name']} ({run['state']})"
+    yield "workload", run["workload"]
+    yield "machine", cell(run["hardware"].get("device_name"))
+    if run["num_ranks"] > 1:
+        yield "ranks", f"{run['num_ranks']} in a trial; the plan is for as many"
+    yield "started", run["created_at"][:19].replace("T", " ") + " UTC"
+    yield "used", f"{duration(run['used_s'])} of {duration(run['budget_s'])}"
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+    yield "trials", f"{run['num_trials']}" + (f": {counts}" if counts else "")
+    yield "stopped", cell(run["stop_reason"])
+
+
+def print_winner(winner: dict[str, Any]) -> None:
+    """Print a conclusion: baseline and winner side by side, the speed-up, what changed and why."""
+    rows = [
+        ["baseline", samples(winner["baseline_throughput"]), gib(winner["baseline_memory_bytes"])],
+        ["winner", samples(winner["throughput"]), gib(winner["memory_bytes"])],
+    ]
+    print_table(("", "throughput (samples/s)", "memory (GiB)"), rows)
+    print_lines(_verdict(winner), *winner["remarks"])
+    if winner["changes"]:
+        print_table(("knob", "baseline", "winner", "why"), _changes(winner["changes"]))
+
+
+def _verdict(winner: dict[str, Any]) -> str:
+    if winner["kept_baseline"]:
+        return f"Keep your baseline. {winner['how']}"
+    if not winner["confirmed"]:
+        return f"The fastest of the search, not confirmed. {winner['how']}"
+    return f"Speed-up {speedup(winner)}, 95 % interval. {winner['how']}"
+
+
+def _changes(changes: dict[str, Any]) -> Iterator[list[str]]:
+    for knob, change in changes.items():
+        yield [knob, cell(change["baseline"]), cell(change["value"]), cell(change.get("why"))]
+
+
+def _show_trial(view: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(view)
+        return
+    print_facts(_trial_facts(view))
+    if view["changes"]:
+        rows = [row[:3] for row in _changes(view["changes"])]
+        print_table(("knob", "baseline", "this trial"), rows)
+    if view["measurement"] is not None:
+        print_facts(_measured_facts(view["measurement"], view["windows"]))
+    for title, text in (("Traceback", view["traceback"]), ("End of the log", view["log_tail"])):
+        if text:
+            print_lines("", f"{title}:", text.rstrip("\n"))
+    print_lines("", "Measure it again:", *(f"  {command}" for command in view["measure_again"]))
+
+
+def _trial_facts(trial: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "trial", f"{trial['number']} ({trial['outcome'] or IN_FLIGHT})"
+    yield "ranks", str(trial["num_ranks"])
+    yield "plan", changes_text(trial)
+    yield "purpose", trial["purpose"]
+    yield "reason", trial["reason"]
+    if trial["error"] is not None:
+        yield "error", f"{trial['error']} (in {trial['phase']})"
+    if trial["requested_bytes"] is not None:
+        yield "asked for", f"{gib(trial['requested_bytes'])} GiB"
+    if trial["numerics"] is not None:
+        yield "numerics", _numerics(trial["numerics"])
+    yield "took", f"{duration(trial['total_s'])}, {duration(trial['overhead_s'])} of it overhead"
+    yield "log", cell(trial["log_path"])
+
+
+def _numerics(numerics: dict[str, Any]) -> str:
+    verdict = "trains like the reference" if numerics["passed"] else "differs from the reference"
+    worst = "not finite" if numerics["worst"] is None else f"{numerics['worst']:.2g}"
+    return f"{verdict}: worst relative difference {worst}, allowed {numerics['tolerance']:.2g}"
+
+
+def _measured_facts(
+    measured: dict[str, Any], windows: Sequence[dict[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    low, high = samples(measured["throughput_low"]), samples(measured["throughput_high"])
+    yield "throughput", f"{samples(measured['throughput'])} samples/s ({low} to {high})"
+    spread = percent(measured["step_ms_spread"])
+    yield "step", f"{cell(measured['step_ms'])} ms, spread {spread} %"
+    yield "waiting for data", f"{percent(measured['data_wait_share'])} %"
+    yield "memory", f"{gib(measured['memory_bytes'])} GiB"
+    yield "build", duration(measured["build_s"])
+    yield "first step", duration(measured["first_step_s"])
+    yield "warm-up", duration(measured["warm_up_s"])
+    yield "windows", _windows(measured, windows)
+    yield "loss", f"{cell(measured['first_loss'])} to {cell(measured['last_loss'])}"
+
+
+def _windows(measured: dict[str, Any], windows: Sequence[dict[str, Any]]) -> str:
+    if not windows:
+        return UNKNOWN
+    speeds = [window["throughput"] for window in windows]
+    steps = sum(window["steps"] for window in windows)
+    state = "settled" if measured["settled"] else "not settled within its time"
+    state = "stopped early, clearly slower" if measured["raced"] else state
+    span = f"{samples(min(speeds))} to {samples(max(speeds))} samples/s"
+    took = duration(measured["measure_s"])
+    return f"{len(windows)} with {steps} steps in {took}, {span}, {state}"
+
+
+def again(run: RunRecord, number: int, storage: str | None) -> list[str]:
+    """Return the commands that measure a trial's plan again."""
+    file = f"trial-{number}.yaml"
+    export = ["autotune", "export", run.name, "--trial", str(number), "-o", file]
+    if storage is not None:
+        export += ["--storage", locate(storage).shown]
+    measure = ["autotune", "measure", run.new.workload_path, "--plan", file]
+    return [shlex.join(export), shlex.join(measure)]

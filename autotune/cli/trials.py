@@ -1,0 +1,123 @@
+"""`autotune trials RUN`: what was tried, and why."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli.output import (
+    UNKNOWN,
+    AsCsv,
+    AsJson,
+    Storage,
+    cell,
+    check_one_format,
+    gib,
+    percent,
+    print_csv,
+    print_json,
+    print_table,
+    samples,
+)
+from autotune.storage.selection import select_trials
+from autotune.storage.sql import open_store
+from autotune.storage.views import IN_FLIGHT, trial_view
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or id, or `last`.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EXPR",
+        help="Only trials for which this SQL expression over the columns of trials_wide holds, "
+        "such as \"precision = 'bf16' AND workers > 0\".",
+    ),
+]
+Sort = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COL",
+        help="Sort by a column of trials_wide: throughput fastest first, everything else "
+        "ascending; -COL turns it round. Unknown values come last.  [default: number]",
+        show_default=False,
+    ),
+]
+
+
+def trials(
+    run: Run,
+    *,
+    where: Where = None,
+    sort: Sort = None,
+    storage: Storage = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """List the trials of a run; `--csv` has one column per knob."""
+    check_one_format(as_json=as_json, as_csv=as_csv)
+    with closing(open_store(storage, read_only=True)) as store:
+        record = store.run(run)
+        selected = select_trials(storage, record.id, where=where, sort=sort)
+        if as_csv:
+            print_csv(selected.columns, selected.rows)
+            return
+        by_number = {trial.number: trial for trial in store.trials_without_windows(record.id)}
+    position = selected.columns.index("number")
+    # A resumed run drops its trials in flight, perhaps between the two reads.
+    found = (by_number[row[position]] for row in selected.rows if row[position] in by_number)
+    views = [trial_view(trial, record.new.baseline) for trial in found]
+    if as_json:
+        print_json(views)
+    else:
+        print_trials(views)
+
+
+def print_trials(views: Sequence[dict[str, Any]], title: str = "") -> None:
+    """Print trials as a table, with their ranks where there are several."""
+    ranked = any(view["num_ranks"] > 1 for view in views)
+    columns = (
+        "#",
+        *(["ranks"] if ranked else []),
+        "purpose",
+        "changes",
+        "throughput (samples/s)",
+        "interval (%)",
+        "step (ms)",
+        "waiting for data (%)",
+        "memory (GiB)",
+        "outcome",
+        "reason or error",
+    )
+    print_table(columns, (_row(view, ranked=ranked) for view in views), title)
+
+
+def _row(trial: dict[str, Any], *, ranked: bool) -> list[str]:
+    measured = trial["measurement"] or {}
+    return [
+        str(trial["number"]),
+        *([str(trial["num_ranks"])] if ranked else []),
+        trial["purpose"],
+        changes_text(trial),
+        samples(measured.get("throughput")),
+        _interval(measured),
+        cell(measured.get("step_ms")),
+        percent(measured.get("data_wait_share")),
+        gib(measured.get("memory_bytes")),
+        trial["outcome"] or IN_FLIGHT,
+        cell(trial["error"] or trial["reason"]),
+    ]
+
+
+def changes_text(trial: dict[str, Any]) -> str:
+    """Return `precision=bf16 workers=4`: what a trial changes, or `baseline` for nothing."""
+    changed = {knob: change["value"] for knob, change in trial["changes"].items()}
+    shown = [f"{knob}={value}" for knob, value in changed.items() if value is not None]
+    return " ".join(shown) or "baseline"
+
+
+def _interval(measured: dict[str, Any]) -> str:
+    """Return the half width of the 95 % interval over the mean, in per cent."""
+    if not measured:
+        return UNKNOWN
+    half = (measured["throughput_high"] - measured["throughput_low"]) / 2
+    return f"{half / measured['throughput'] * 100:.1f}"

@@ -1,0 +1,1 @@
+"""Runs trials somewhere: the Runner seam, the Ray runner, the replay runner."""

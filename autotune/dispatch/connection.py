@@ -1,0 +1,86 @@
+"""Makes this process a quiet driver of a Ray cluster."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import ray
+from ray._private import worker as ray_worker
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+from autotune.dispatch.import_path import import_path
+from autotune.dispatch.mark import new_token
+from autotune.errors import ClusterError
+
+KNOCK_TIMEOUT_S = 5.0
+
+
+def connect(address: str, secrets: Mapping[str, str] | None = None) -> None:
+    """Connect to the cluster at `address`, a private one when there are `secrets`.
+
+    Raises:
+        ClusterError: when nothing answers there.
+    """
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    try:
+        _knock(address)
+        with _environment(secrets or {}), _no_messages():
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                configure_logging=False,
+                namespace=f"autotune-{new_token()}",
+                runtime_env=None if secrets else {"env_vars": import_path()},
+            )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address!r} ({error}); check --ray-address, or leave it "
+            "out to use a private one"
+        ) from error
+
+
+def _knock(address: str) -> None:
+    """Ray itself would go on trying for minutes, where nobody answers."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host, int(port)), timeout=KNOCK_TIMEOUT_S).close()
+
+
+def disconnect() -> None:
+    """Leave the cluster; our actors on it end."""
+    ray.shutdown()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for as long as Ray needs to read them."""
+    # Ray itself sets the last one, to its own debugger.
+    before = {name: os.environ.get(name) for name in (*values, "PYTHONBREAKPOINT")}
+    os.environ.update(values)
+    # Ray has read its settings when it was imported, and keeps the last token it used.
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _no_messages() -> Iterator[None]:
+    """Connect without the thread that prints each worker's death to our stdout.
+
+    `log_to_driver=False` leaves it on, and how a trial died is in its result.
+    """
+    listen = ray_worker.listen_error_messages
+    ray_worker.listen_error_messages = lambda worker, threads_stopped: None
+    try:
+        yield
+    finally:
+        ray_worker.listen_error_messages = listen

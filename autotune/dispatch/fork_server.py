@@ -1,0 +1,206 @@
+"""Forks the processes of trials from one that has imported torch already.
+
+Importing torch and its compiler takes seconds; a forked process has them at once, and is as fresh
+as one started by hand: the server imports and does nothing else. If an import has made it unfit to
+fork all the same (a thread, a touched device), jobs start from a new interpreter.
+
+Started by `forked.ForkServer` as `python -m autotune.dispatch.fork_server OPTIONS_JSON`. It ends,
+and ends what it forked, when its standard input does. A connection to its socket carries either
+modules to import, or one job: the server answers with the process's id, and with its exit code
+(negative: the signal) when it has ended.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import importlib
+import json
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from autotune.dispatch.job import Failure, Job
+from autotune.dispatch.mark import mark_process
+from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all
+from autotune.dispatch.trial_log import redirect_output
+from autotune.trials.forkable import is_forkable
+
+IMPORT = "import"
+RUN = "run"
+# The kernel kills the process with the highest first when memory runs out: a trial, not us.
+FIRST_TO_GO = "1000"
+STDIN = 0
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_libc = ctypes.CDLL(None)
+# Lets torch's modules ask for devices while they are imported without touching one: a touched
+# CUDA device makes every fork unfit for CUDA.
+_LOOK_ONLY = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
+
+class _Child(NamedTuple):
+    pid: int
+    pidfd: int
+    token: str
+
+
+class _Server:
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._children: dict[Connection, _Child] = {}
+        self._waiting: set[Connection] = set()
+
+    def serve(self) -> None:
+        """Answer connections until standard input ends."""
+        while True:
+            ended = {child.pidfd: connection for connection, child in self._children.items()}
+            ready = wait([self._listener, STDIN, *self._waiting, *self._children, *ended])
+            if STDIN in ready:
+                break
+            for each in ready:
+                self._handle(each, ended)
+        for connection in list(self._children):
+            self._abandon(connection)
+
+    def _handle(self, ready: Any, ended: dict[int, Connection]) -> None:
+        if ready is self._listener:
+            self._waiting.add(Connection(self._listener.accept()[0].detach()))
+        elif ready in self._waiting:
+            self._waiting.discard(ready)
+            with contextlib.suppress(EOFError, OSError):
+                self._answer(ready, *pickle.loads(ready.recv_bytes()))  # noqa: S301  our own user's
+        elif ended.get(ready) in self._children:
+            self._report(ended[ready])
+        elif ready in self._children:
+            self._abandon(ready)  # a job's connection only speaks when its owner is gone
+
+    def _answer(self, connection: Connection, kind: str, *rest: Any) -> None:
+        if kind == IMPORT:
+            for name in rest[0]:
+                with contextlib.suppress(Exception):  # what needs the module shows its error
+                    importlib.import_module(name)
+            connection.close()
+        else:
+            self._fork(connection, *rest)
+
+    def _fork(self, connection: Connection, token: str, payload: bytes) -> None:
+        writer = recv_handle(connection)
+        run = _run if is_forkable() else _run_afresh
+        sys.stdout.flush()
+        sys.stderr.flush()
+        server, pid = os.getpid(), os.fork()
+        if pid == 0:
+            _die_with(server)
+            self._forget()
+            connection.close()
+            run(payload, writer)
+        os.close(writer)
+        self._children[connection] = _Child(pid, os.pidfd_open(pid), token)
+        connection.send(pid)
+
+    def _forget(self) -> None:
+        """Let go, in the child, of what belongs to the server."""
+        self._listener.close()
+        for connection, child in self._children.items():
+            connection.close()
+            os.close(child.pidfd)
+        for connection in self._waiting:
+            connection.close()
+
+    def _report(self, connection: Connection) -> None:
+        child = self._children.pop(connection)
+        os.close(child.pidfd)
+        code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        with contextlib.suppress(OSError):  # nobody listens any more
+            connection.send(code)
+        connection.close()
+
+    def _abandon(self, connection: Connection) -> None:
+        child = self._children[connection]
+        kill_all(TRIAL_VARIABLE, child.token, child.pid)
+        self._report(connection)
+
+
+def _die_with(server: int) -> None:
+    """Ask the kernel to kill this process when the server is gone, which would have done it."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)  # it was gone already
+
+
+def _run_afresh(payload: bytes, writer: int) -> NoReturn:
+    """Go on as a new interpreter, in the same process."""
+    job = os.memfd_create("job", 0)
+    os.write(job, payload)
+    os.lseek(job, 0, os.SEEK_SET)
+    os.set_inheritable(writer, True)  # noqa: FBT003  the standard library's own way
+    options = json.dumps({"job": job, "writer": writer})
+    command = [sys.executable, "-P", "-m", "autotune.dispatch.fork_server", options]
+    os.execv(sys.executable, command)  # noqa: S606  our own module
+
+
+def _run(payload: bytes, writer: int) -> NoReturn:
+    """Be the job's process, from just after the fork to the end."""
+    items = Connection(writer, readable=False)
+    try:
+        job: Job = pickle.loads(payload)  # noqa: S301  our own user's
+        _become(job)
+        for item in load(job.entry)(job.argument):
+            items.send(item)
+    except BaseException as error:  # noqa: BLE001  nothing above this could handle it
+        with contextlib.suppress(OSError):
+            items.send(Failure(error=repr(error), traceback=traceback.format_exc()))
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)  # threads and finalizers of the user's must not keep the result waiting
+
+
+def _become(job: Job) -> None:
+    os.setsid()
+    os.environ.pop(_LOOK_ONLY, None)
+    mark_process(job.token)
+    Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO)
+    redirect_output(Path(job.log))
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, STDIN)
+    os.close(devnull)
+    if job.cores is not None:
+        os.sched_setaffinity(0, job.cores)
+    if job.visible_devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = job.visible_devices
+    faulthandler.enable(file=2)
+    # Shows where a trial hung when its time was up.
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
+
+
+def load(entry: str) -> Callable[[Any], Iterator[Any]]:
+    """Return the generator function that `module:function` names."""
+    module, _, name = entry.partition(":")
+    function: Callable[[Any], Iterator[Any]] = getattr(importlib.import_module(module), name)
+    return function
+
+
+def main(options: dict[str, Any]) -> None:
+    """Serve on the inherited socket, on the given cores: torch counts them when it is loaded."""
+    if "job" in options:
+        with open(options["job"], "rb") as job:  # noqa: PTH123  a descriptor
+            _run(job.read(), options["writer"])
+    os.environ[_LOOK_ONLY] = "1"
+    if options["cores"] is not None:
+        os.sched_setaffinity(0, options["cores"])
+    _Server(socket.socket(fileno=options["socket"])).serve()
+    shutil.rmtree(options["folder"], ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

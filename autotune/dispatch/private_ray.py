@@ -1,0 +1,101 @@
+"""A Ray cluster of our own: started quietly, gone without a trace, whatever ends the driver."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from autotune.dispatch import reaper
+from autotune.dispatch.import_path import import_path
+from autotune.dispatch.mark import Scope, new_token
+from autotune.errors import ClusterError
+
+# Ray wants at least 75 MiB; only phases and results pass through it.
+OBJECT_STORE_BYTES = 80 * 2**20
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray lets its workers yield to other programs; a trial runs as the user's training would.
+    "RAY_worker_niceness": "0",
+    # It would kill one of Ray's workers; the kernel kills the trial, which asks to go first.
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_enable_metrics_collection": "0",
+    # Ray names its processes; without this, the names overwrite /proc/<pid>/environ.
+    "SPT_NOENV": "1",
+}
+HEAD = Path(__file__).with_name("ray_head.py")
+
+
+class PrivateRay:
+    """The processes of a cluster that belongs to this driver alone.
+
+    Starting returns at once; `address` waits until the cluster is up.
+    """
+
+    def __init__(self, scope: Scope, *, num_slots: int, num_gpus: int) -> None:
+        self._scope = scope
+        # Ray listens on every interface; without a token it would run anybody's code.
+        self.secrets = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": new_token()}
+        self._reaper = self._start_reaper()
+        self._head = self._start_head(num_slots, num_gpus)
+        self._address: str | None = None
+
+    def address(self) -> str:
+        """Return the cluster's address once it is up.
+
+        Raises:
+            ClusterError: when Ray does not start.
+        """
+        if self._address is None:
+            assert self._head.stdout is not None
+            self._address = self._head.stdout.readline().strip()
+        if not self._address:
+            tail = self._error_file.read_text()[-2000:]
+            raise ClusterError(f"Ray did not start on this machine; it said:\n{tail}")
+        return self._address
+
+    def is_alive(self) -> bool:
+        """Whether all of Ray's own processes still run."""
+        return self._head.poll() is None
+
+    def close(self) -> None:
+        """Kill every process of the cluster and remove its files. Safe to call twice."""
+        self._reaper.terminate()
+        self._reaper.wait()
+        self._head.wait()
+        if self._head.stdout is not None:
+            self._head.stdout.close()
+
+    @property
+    def _error_file(self) -> Path:
+        return self._scope.folder / "head.err"
+
+    def _start_reaper(self) -> "subprocess.Popen[bytes]":
+        script = [sys.executable, "-I", "-S", reaper.__file__]
+        arguments = [str(os.getpid()), self._scope.token, str(self._scope.folder)]
+        return subprocess.Popen(  # noqa: S603  our own script
+            [*script, *arguments], stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _start_head(self, num_slots: int, num_gpus: int) -> "subprocess.Popen[str]":
+        options = {
+            # Ray starts as many workers ahead as it has CPUs: the slots.
+            "num_cpus": num_slots,
+            "num_gpus": num_gpus,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "temp_dir": str(self._scope.folder),
+        }
+        with self._error_file.open("wb") as errors:
+            return subprocess.Popen(  # noqa: S603  our own script
+                [sys.executable, str(HEAD), json.dumps(options)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=self._environment(),
+                text=True,
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        user = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+        return {**user, **QUIET, **self._scope.marks, **self.secrets, **import_path()}

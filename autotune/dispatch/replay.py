@@ -1,0 +1,122 @@
+"""Plays trials back from a table on a fake clock: a two-hour run in milliseconds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from autotune.clock import FakeClock
+from autotune.dispatch.runner import Finished
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan
+from autotune.trials.request import TrialRequest
+from autotune.trials.result import Outcome, TrialResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Played:
+    request: TrialRequest
+    result: TrialResult
+    started_at: float
+    ends_at: float
+
+
+class ReplayRunner:
+    """A runner that looks results up instead of measuring; each takes its own `total_s`.
+
+    Args:
+        hardware: the machine to pretend; its number of devices is the capacity.
+        table: the result of each plan, or a function that makes it.
+        clock: advanced by `wait`, and by nothing else here.
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        table: Mapping[Plan, TrialResult] | Callable[[Plan], TrialResult],
+        *,
+        clock: FakeClock,
+    ) -> None:
+        self._hardware = hardware
+        self._table = table
+        self._clock = clock
+        self._running: list[_Played] = []
+
+    @property
+    def hardware(self) -> Hardware:
+        """The machine that trials pretend to run on."""
+        return self._hardware
+
+    @property
+    def capacity(self) -> int:
+        """How many devices there are; a trial takes one for each rank."""
+        return self._hardware.num_devices
+
+    def submit(self, request: TrialRequest) -> None:
+        """Start a trial on as many free devices as its place says that it has ranks.
+
+        Raises:
+            RuntimeError: when fewer devices are free.
+            LookupError: when the table has no such plan.
+        """
+        num_ranks = request.place.world_size
+        num_free = self.capacity - sum(p.request.place.world_size for p in self._running)
+        if num_free < num_ranks:
+            raise RuntimeError(
+                f"{num_free} devices are free, fewer than the {num_ranks} of a trial; "
+                "wait for a trial to end"
+            )
+        result, duration_s = self._look_up(request.plan), request.give_up_after_s
+        if duration_s is not None and duration_s < (result.total_s or 0.0):
+            result = _cancelled("the budget ended", duration_s)
+        self._play(request, result, self._clock.now())
+
+    def _play(self, request: TrialRequest, result: TrialResult, started_at: float) -> None:
+        ends_at = started_at + (result.total_s or 0.0)
+        played = _Played(request=request, result=result, started_at=started_at, ends_at=ends_at)
+        self._running.append(played)
+
+    def _look_up(self, plan: Plan) -> TrialResult:
+        if callable(self._table):
+            return self._table(plan)
+        if plan not in self._table:
+            raise LookupError(f"the replayed table has no result for {plan.values}; add it")
+        return self._table[plan]
+
+    def wait(self, timeout_s: float) -> list[Finished]:
+        """Advance the clock to the next end, by `timeout_s` at most; return what ended."""
+        if not self._running:
+            return []
+        next_end_s = min(played.ends_at for played in self._running) - self._clock.now()
+        self._clock.sleep(min(next_end_s, timeout_s))
+        # The sum of two floats may fall just short of the end that it was computed from.
+        by = self._clock.now() + (1e-9 if next_end_s <= timeout_s else 0.0)
+        ended = sorted((p for p in self._running if p.ends_at <= by), key=lambda p: p.ends_at)
+        self._running = [played for played in self._running if played not in ended]
+        return [Finished(request=played.request, result=played.result) for played in ended]
+
+    def cancel(self, number: int, reason: str) -> None:
+        """End a running trial; it comes back from `wait` as `cancelled`, with `reason`."""
+        for played in [p for p in self._running if p.request.number == number]:
+            self._running.remove(played)
+            lasted_s = self._clock.now() - played.started_at
+            self._play(played.request, _cancelled(reason, lasted_s), played.started_at)
+
+    def close(self) -> None:
+        """Forget what runs."""
+        self._running.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _cancelled(reason: str, total_s: float) -> TrialResult:
+    return TrialResult(outcome=Outcome.CANCELLED, error=reason, total_s=total_s)

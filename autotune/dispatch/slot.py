@@ -1,0 +1,219 @@
+"""The keeper of a device: a light actor that starts its trials' processes and cleans up."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ray
+from ray.util import get_node_ip_address
+
+from autotune.dispatch.death import host_oom_kills
+from autotune.dispatch.forked import Forked, ForkServer, import_modules, wait_for_imports
+from autotune.dispatch.job import Exit, Failure, Job
+from autotune.dispatch.machine import used_device_bytes
+from autotune.dispatch.mark import Scope
+from autotune.dispatch.parcel import Parcel, digest
+from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all, send
+from autotune.dispatch.trial_log import BoundedLog, read_tail
+from autotune.errors import ClusterError
+from autotune.trials.result import Phase, TrialResult
+
+MEMORY_WAIT_S = 10.0
+MEMORY_SLACK_BYTES = 64 * 2**20
+# What a process needs to write its stacks, also when it is busy swapping.
+LAST_STACKS_S = 0.3
+# A trial at a time, and meanwhile those who may end it.
+CONCURRENCY = {"trial": 1, "control": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotPlace:
+    """Where a slot is: Ray's node, the devices it owns there, and the cores of that machine."""
+
+    node_id: str
+    address: str
+    visible_devices: str | None
+    machine_cores: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What was left of a rank when all its processes were gone.
+
+    Attributes:
+        log_tail: the end of its output.
+        exit_code: of its process; negative: the signal; None: it never began.
+        oom_killed: the kernel killed something for lack of host memory meanwhile.
+        leftover: what could not be cleaned up, in words.
+    """
+
+    log_tail: str = ""
+    exit_code: int | None = None
+    oom_killed: bool = False
+    leftover: str | None = None
+
+
+Item = Phase | TrialResult | Failure | Remains
+
+
+class Slot:
+    """Owns a device in Ray's books; runs one process of one trial at a time."""
+
+    def __init__(self, device_kind: str) -> None:
+        cuda = device_kind == "cuda"
+        # Ray sets it to the devices it gave us, renumbered to the user's own selection.
+        self._devices = os.environ["CUDA_VISIBLE_DEVICES"] if cuda else None
+        self._idle_bytes = self._used_bytes()
+        self._server: ForkServer | None = None
+        self._address = ""
+        self._theirs: Path | None = None
+        self._here = Path()
+        self._lock = threading.Lock()
+        self._sessions: dict[str, int] = {}
+        self._ended: set[str] = set()
+
+    def place(self) -> SlotPlace:
+        """Return where this slot is."""
+        return SlotPlace(
+            node_id=ray.get_runtime_context().get_node_id(),
+            address=str(get_node_ip_address()),  # type: ignore[no-untyped-call]
+            visible_devices=self._devices,
+            machine_cores=frozenset(os.sched_getaffinity(0)),
+        )
+
+    def open(self, token: str, cores: frozenset[int], address: str | None) -> None:
+        """Get ready to fork on `cores`, from the server at `address` or one of its own.
+
+        Args:
+            token: marks what is started here.
+            cores: those of this slot.
+            address: of a server on this machine; None: start one.
+        """
+        if address is None:
+            environment = users_environment()
+            self._server = ForkServer(Scope(token), environment=environment, cores=cores)
+            address = self._server.address
+        self._address = address
+
+    def digest(self, folder: str) -> str | None:
+        """Return a hash of the Python files in `folder` on this node, None without it."""
+        return digest(Path(folder))
+
+    def unpack(self, folder: str, parcel: Parcel) -> None:
+        """Keep the files of the driver's `folder` here, for trials that expect them there."""
+        self._here = Path(self._address).with_name("workload")
+        self._theirs = Path(folder)
+        parcel.unpack(self._here)
+
+    def prepare(self, modules: tuple[str, ...]) -> None:
+        """Import `modules` ahead of the trials, so that they need not; errors do not matter."""
+        import_modules(self._address, modules)
+
+    def wait_until_ready(self) -> None:
+        """Return when all that is to be imported has been: a job would begin at once."""
+        wait_for_imports(self._address)
+
+    @ray.method(num_returns="streaming", concurrency_group="trial", max_task_retries=0)
+    def run(self, job: Job) -> Iterator[Item]:
+        """Yield what the job's process yields, then what remained of it."""
+        job = self._localised(job)
+        Path(job.log).unlink(missing_ok=True)
+        log, oom_kills, code = BoundedLog(Path(job.log)), host_oom_kills(), None
+        try:
+            with Forked(self._address, job) as forked:
+                self._note(job.token, forked.pid())
+                for item in forked.items():
+                    if isinstance(item, Exit):
+                        code = item.code
+                    else:
+                        yield item
+        except ClusterError as error:
+            yield Failure(error=str(error), traceback="")
+        yield self._clean_up(job, log, code, host_oom_kills() > oom_kills)
+
+    def _localised(self, job: Job) -> Job:
+        """Return the job with paths of this node, where they are not the driver's."""
+        log = Path(job.log)
+        if not (log.is_absolute() and log.parent.is_dir()):
+            job = replace(job, log=str(Path(self._address).with_name(log.name)))
+        if self._theirs is None:
+            return job
+        inside = Path(job.argument.workload_path).relative_to(self._theirs)
+        working_dir = Path(job.argument.working_dir)
+        argument = replace(
+            job.argument,
+            workload_path=str(self._here / inside),
+            working_dir=str(working_dir if working_dir.is_dir() else self._here),
+        )
+        return replace(job, argument=argument)
+
+    def _note(self, token: str, session: int) -> None:
+        with self._lock:
+            self._sessions[token] = session
+            ended = token in self._ended
+        if ended:
+            kill_all(TRIAL_VARIABLE, token, session)
+
+    @ray.method(concurrency_group="control")
+    def free_port(self) -> int:
+        """Return a port of this node that nobody uses."""
+        with socket.create_server(("", 0)) as server:
+            port: int = server.getsockname()[1]
+        return port
+
+    @ray.method(concurrency_group="control")
+    def end(self, token: str) -> None:
+        """Kill the job marked with `token`, now or as soon as it begins."""
+        kill_all(TRIAL_VARIABLE, token, self._end(token))
+
+    @ray.method(concurrency_group="control")
+    def end_showing_stacks(self, token: str) -> None:
+        """Kill the job after its process has written the stacks of its threads to the log."""
+        session = self._end(token)
+        if session is not None:
+            send(signal.SIGUSR2, [session])
+            time.sleep(LAST_STACKS_S)
+        kill_all(TRIAL_VARIABLE, token, session)
+
+    def _end(self, token: str) -> int | None:
+        with self._lock:
+            self._ended.add(token)
+            return self._sessions.get(token)
+
+    def _clean_up(self, job: Job, log: BoundedLog, code: int | None, oom: bool) -> Remains:  # noqa: FBT001
+        with self._lock:
+            session = self._sessions.pop(job.token, None)
+        gone = kill_all(TRIAL_VARIABLE, job.token, session)
+        free = self._wait_for_memory()
+        log.close()
+        problems = ([] if gone else ["processes"]) + ([] if free else ["device memory"])
+        return Remains(
+            log_tail=read_tail(Path(job.log)),
+            exit_code=code,
+            oom_killed=oom,
+            leftover=" and ".join(problems) or None,
+        )
+
+    def _wait_for_memory(self) -> bool:
+        until = time.monotonic() + MEMORY_WAIT_S
+        while self._used_bytes() > self._idle_bytes + MEMORY_SLACK_BYTES:
+            if time.monotonic() > until:
+                self._idle_bytes = self._used_bytes()
+                return False
+            time.sleep(0.02)
+        self._idle_bytes = self._used_bytes()
+        return True
+
+    def _used_bytes(self) -> int:
+        return 0 if self._devices is None else used_device_bytes(self._devices)
+
+
+def users_environment() -> dict[str, str]:
+    """Return this Ray worker's environment without what Ray set for its own sake."""
+    rays = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "CUDA_VISIBLE_DEVICES")
+    return {name: value for name, value in os.environ.items() if name not in rays}

@@ -1,0 +1,70 @@
+"""Every error that autotune raises on purpose.
+
+AutotuneError                exit code 1
+├── UsageError               2   a command line, plan file or knob that makes no sense
+│   └── PlanError            2   a plan that names unknown knobs, values or versions
+├── WorkloadError            3   the user's model.py is wrong; carries their traceback
+├── NothingRanError          4   no plan could be run on this machine
+├── StoreError               5   the store cannot be opened, read or written
+│   └── ClusterError         5   the Ray cluster cannot be started or reached
+└── InterruptedRunError    130   the user stopped the run; results are kept
+
+Messages say what happened, with which value, the rule, and what to do next.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class AutotuneError(Exception):
+    """Base of all errors raised on purpose; the CLI prints its text and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class UsageError(AutotuneError):
+    """The command line, a setting or a file given by the user makes no sense."""
+
+    exit_code = 2
+
+
+class PlanError(UsageError):
+    """A plan names an unknown knob, an unknown value, or was written by another version."""
+
+
+class WorkloadError(AutotuneError):
+    """The workload breaks its contract or raises; `user_traceback` starts at the user's file."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, user_traceback: str = "") -> None:
+        super().__init__(message)
+        self.user_traceback = user_traceback
+
+
+class NothingRanError(AutotuneError):
+    """Not a single plan could be run on this machine."""
+
+    exit_code = 4
+
+
+class StoreError(AutotuneError):
+    """The store cannot be opened, read or written."""
+
+    exit_code = 5
+
+
+class ClusterError(StoreError):
+    """The Ray cluster cannot be started or reached."""
+
+
+class InterruptedRunError(AutotuneError):
+    """The user interrupted the run; everything measured so far is in the store."""
+
+    exit_code = 130
+
+
+def nearest(word: object, known: Iterable[object]) -> str:
+    """Return `"; did you mean X?"` for the known word closest to `word`, or an empty string."""
+    matches = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

@@ -1,0 +1,156 @@
+"""What a plan file holds: the plan, what it gave, against which baseline, on which machine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.errors import UsageError, nearest
+from autotune.export.values import split_plan
+from autotune.search_space.plan import Plan, Value
+from autotune.storage.records import RunRecord, TrialRecord
+from autotune.trials.result import Outcome, Purpose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """A plan with its evidence. One written by hand has no evidence: then it is None or empty.
+
+    Attributes:
+        plan: complete or partial, with the workload's own knobs.
+        ranks: the processes it was measured on, one per device.
+        throughput: samples per second.
+        speedup, speedup_low, speedup_high: over the baseline, with the 95 % interval.
+        memory_bytes: peak.
+        confirmed: measured again in fresh processes, interleaved with the baseline.
+        how: how the numbers were obtained, in words.
+        baseline: the user's own configuration, with its throughput and peak.
+        changes: for each changed knob why it is there, or what it is worth.
+        remarks: lines the user must read.
+        workload_path, workload_hash: the file, and the hash of its contents.
+        hardware, versions: where it was measured.
+    """
+
+    plan: Plan
+    ranks: int | None = None
+    throughput: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    memory_bytes: int | None = None
+    confirmed: bool = False
+    how: str | None = None
+    baseline: Plan | None = None
+    baseline_throughput: float | None = None
+    baseline_memory_bytes: int | None = None
+    changes: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    workload_path: str | None = None
+    workload_hash: str | None = None
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def user_knobs(self) -> dict[str, Value]:
+        """The part of the plan that the workload's own knobs make."""
+        return split_plan(self.plan)[1]
+
+
+def plan_file_of(run: RunRecord) -> PlanFile:
+    """Return a run's winner with its evidence.
+
+    Raises:
+        UsageError: when the run has concluded nothing.
+    """
+    winner = run.winner
+    if winner is None:
+        raise UsageError(
+            f"run {run.name} is {run.state.value} and has no winner; run the same command again "
+            "to go on with it, or name one of its trials with --trial N"
+        )
+    return PlanFile(
+        plan=winner.plan,
+        ranks=run.new.num_ranks,
+        throughput=winner.throughput,
+        speedup=winner.speedup,
+        speedup_low=winner.speedup_low,
+        speedup_high=winner.speedup_high,
+        memory_bytes=winner.memory_bytes,
+        confirmed=winner.confirmed,
+        how=winner.how,
+        baseline=run.new.baseline,
+        baseline_throughput=winner.baseline_throughput,
+        baseline_memory_bytes=winner.baseline_memory_bytes,
+        changes=winner.changes,
+        remarks=winner.remarks,
+        **_origin(run),
+    )
+
+
+def plan_file_of_trial(run: RunRecord, trials: Sequence[TrialRecord], number: int) -> PlanFile:
+    """Return the plan of trial `number` with what it gave; `trials` are all of the run.
+
+    Raises:
+        UsageError: when the run has no such trial.
+    """
+    trial = _find(run, trials, number)
+    # A scout's speed says something beside that of others on one device, no more.
+    own = [t for t in trials if t.num_ranks == trial.num_ranks and t.purpose is Purpose.BASELINE]
+    throughput, baseline = _throughput(trial), _first_throughput(own)
+    measured = trial.result and trial.result.measurement
+    return PlanFile(
+        plan=trial.plan,
+        ranks=trial.num_ranks,
+        throughput=throughput,
+        speedup=throughput / baseline if throughput and baseline else None,
+        memory_bytes=measured.memory_bytes if measured else None,
+        how=_how(trial),
+        baseline=_own_baseline(run, trial, own),
+        baseline_throughput=baseline,
+        **_origin(run),
+    )
+
+
+def _own_baseline(
+    run: RunRecord, trial: TrialRecord, baselines: Sequence[TrialRecord]
+) -> Plan | None:
+    if trial.num_ranks == run.new.num_ranks:
+        return run.new.baseline
+    return baselines[0].plan if baselines else None
+
+
+def _origin(run: RunRecord) -> dict[str, Any]:
+    hardware = dict(run.new.hardware)
+    versions = hardware.pop("versions", {})
+    return {
+        "workload_path": run.new.workload_path,
+        "workload_hash": run.new.workload_hash,
+        "hardware": hardware,
+        "versions": versions,
+    }
+
+
+def _find(run: RunRecord, trials: Sequence[TrialRecord], number: int) -> TrialRecord:
+    by_number = {trial.number: trial for trial in trials}
+    if number not in by_number:
+        raise UsageError(
+            f"run {run.name} has no trial {number}{nearest(number, by_number)}; "
+            f"`autotune trials {run.name}` lists them"
+        )
+    return by_number[number]
+
+
+def _throughput(trial: TrialRecord) -> float | None:
+    measured = trial.result and trial.result.measurement
+    return measured.throughput if measured else None
+
+
+def _first_throughput(trials: Sequence[TrialRecord]) -> float | None:
+    speeds = [_throughput(trial) for trial in trials]
+    return next((speed for speed in speeds if speed is not None), None)
+
+
+def _how(trial: TrialRecord) -> str:
+    if trial.outcome is Outcome.OK:
+        return f"trial {trial.number}, measured once and not confirmed"
+    ended = trial.outcome.value if trial.outcome else "not finished"
+    return f"trial {trial.number} gave no measurement: {ended}"

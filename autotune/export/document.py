@@ -1,0 +1,153 @@
+"""A plan file's contents as a document of plain values, and back, with every part checked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.errors import PlanError, nearest
+from autotune.export.contents import PlanFile
+from autotune.export.values import checked_plan, split_plan
+from autotune.search_space.plan import SCHEMA_VERSION, Plan
+
+SECTIONS = (
+    "schema_version",
+    "ranks",
+    "plan",
+    "user_knobs",
+    "result",
+    "baseline",
+    "changes",
+    "remarks",
+    "workload",
+    "hardware",
+    "versions",
+)
+
+
+def to_document(file: PlanFile) -> dict[str, Any]:
+    """Return the sections in the order of reading; what is unknown is left out."""
+    return _without_unknown(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "ranks": file.ranks,
+            **_plan_sections(file.plan),
+            "result": {
+                "throughput": file.throughput,
+                "speedup": file.speedup,
+                "speedup_low": file.speedup_low,
+                "speedup_high": file.speedup_high,
+                "memory_bytes": file.memory_bytes,
+                "confirmed": file.confirmed,
+                "how": file.how,
+            },
+            "baseline": {
+                **(_plan_sections(file.baseline) if file.baseline else {}),
+                "throughput": file.baseline_throughput,
+                "memory_bytes": file.baseline_memory_bytes,
+            },
+            "changes": dict(file.changes),
+            "remarks": list(file.remarks),
+            "workload": {"path": file.workload_path, "hash": file.workload_hash},
+            "hardware": dict(file.hardware),
+            "versions": dict(file.versions),
+        }
+    )
+
+
+def from_document(document: Any) -> PlanFile:
+    """Return the contents that `document` spells; everything but `plan` may be missing.
+
+    Raises:
+        PlanError: for another schema version, an unknown section, knob or value.
+    """
+    sections = _sections(document)
+    result, baseline = _mapping(sections, "result"), _mapping(sections, "baseline")
+    workload = _mapping(sections, "workload")
+    return PlanFile(
+        plan=checked_plan(_mapping(sections, "plan"), _mapping(sections, "user_knobs")),
+        ranks=_ranks(sections),
+        throughput=_number(result, "throughput"),
+        speedup=_number(result, "speedup"),
+        speedup_low=_number(result, "speedup_low"),
+        speedup_high=_number(result, "speedup_high"),
+        memory_bytes=_bytes(result),
+        confirmed=result.get("confirmed") is True,
+        how=result.get("how"),
+        baseline=_baseline(baseline),
+        baseline_throughput=_number(baseline, "throughput"),
+        baseline_memory_bytes=_bytes(baseline),
+        changes=_mapping(sections, "changes"),
+        remarks=tuple(sections.get("remarks") or ()),
+        workload_path=workload.get("path"),
+        workload_hash=workload.get("hash"),
+        hardware=_mapping(sections, "hardware"),
+        versions=_mapping(sections, "versions"),
+    )
+
+
+def _plan_sections(plan: Plan) -> dict[str, Any]:
+    known, own = split_plan(plan)
+    return {"plan": known, "user_knobs": own or None}
+
+
+def _without_unknown(values: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {
+        name: _without_unknown(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None
+    }
+    return {
+        name: value for name, value in plain.items() if name == "plan" or value not in ({}, [])
+    }
+
+
+def _sections(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict) or "plan" not in document:
+        raise PlanError("it has no `plan:` section; write `plan:` with one `knob: value` per line")
+    _check_version(document.get("schema_version", SCHEMA_VERSION))
+    for name in document:
+        if name not in SECTIONS:
+            listed = ", ".join(SECTIONS)
+            raise PlanError(f"unknown section {name!r}{nearest(name, SECTIONS)} ({listed})")
+    return document
+
+
+def _check_version(version: Any) -> None:
+    if version == SCHEMA_VERSION:
+        return
+    newer = isinstance(version, int) and version > SCHEMA_VERSION
+    cure = "upgrade autotune to read it" if newer else "leave schema_version out"
+    raise PlanError(
+        f"it has schema_version {version!r}, this autotune reads {SCHEMA_VERSION}; {cure}"
+    )
+
+
+def _mapping(sections: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = sections.get(name) or {}
+    if not isinstance(section, dict):
+        raise PlanError(f"{name} is {section!r}; write one `name: value` per line below `{name}:`")
+    return section
+
+
+def _baseline(section: Mapping[str, Any]) -> Plan | None:
+    if "plan" not in section:
+        return None
+    return checked_plan(_mapping(section, "plan"), _mapping(section, "user_knobs"))
+
+
+def _number(section: Mapping[str, Any], name: str) -> float | None:
+    value = section.get(name)
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise PlanError(f"{name} is {value!r}; it must be a number, or left out when unknown")
+
+
+def _ranks(sections: Mapping[str, Any]) -> int | None:
+    ranks = sections.get("ranks")
+    if ranks is None or (type(ranks) is int and ranks > 0):
+        return ranks
+    raise PlanError(f"ranks is {ranks!r}; it must be a positive integer, or left out when unknown")
+
+
+def _bytes(section: Mapping[str, Any]) -> int | None:
+    value = _number(section, "memory_bytes")
+    return None if value is None else int(value)

@@ -1,0 +1,94 @@
+"""The three spellings of a plan file: YAML, JSON, TOML. Text to plain values and back."""
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import yaml
+
+from autotune.errors import PlanError, nearest
+
+SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+FORMATS = ("yaml", "json", "toml")
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML 1.2's booleans: `compile_mode: off` means the word, as in the catalogue."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  PyYAML keeps its table so
+        first: [
+            (tag, pattern)
+            for tag, pattern in resolvers
+            if tag != "tag:yaml.org,2002:bool" or first in "tTfF"
+        ]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def format_of(path: Path, name: str | None = None) -> str:
+    """Return the format called `name`, else the one that the file's suffix stands for.
+
+    Raises:
+        PlanError: for a name or suffix that is none of the three.
+    """
+    if name is not None:
+        if name not in FORMATS:
+            listed = ", ".join(FORMATS)
+            raise PlanError(f"unknown format {name!r}{nearest(name, FORMATS)} ({listed})")
+        return name
+    if path.suffix.lower() not in SUFFIXES:
+        suffix = path.suffix.lower()
+        raise PlanError(
+            f"{path} ends in none of {', '.join(SUFFIXES)}{nearest(suffix, SUFFIXES)}; "
+            "rename it, or name the format of a new file with --format"
+        )
+    return SUFFIXES[path.suffix.lower()]
+
+
+def parse(text: str, format_name: str) -> Any:
+    """Return the plain values that `text` spells.
+
+    Raises:
+        ValueError: when it is not of that format; the message says where.
+    """
+    try:
+        return _PARSERS[format_name](text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def render(document: Mapping[str, Any], format_name: str, header: Sequence[str]) -> str:
+    """Return `document` as text, below `header` as comments where the format has any."""
+    body = _RENDERERS[format_name](document)
+    if format_name == "json":
+        return body
+    lines = "\n".join(header).splitlines()
+    comments = "".join(f"# {line}".rstrip() + "\n" for line in lines)
+    return f"{comments}\n{body}"
+
+
+def _parse_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_PlainLoader)  # noqa: S506  a SafeLoader with fewer booleans
+
+
+def _render_yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=99)
+
+
+def _render_json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "yaml": _parse_yaml,
+    "json": json.loads,
+    "toml": tomllib.loads,
+}
+_RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "yaml": _render_yaml,
+    "json": _render_json,
+    "toml": tomli_w.dumps,
+}

@@ -1,0 +1,103 @@
+"""Reads and writes plan files."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import PlanError
+from autotune.export.contents import PlanFile, plan_file_of, plan_file_of_trial
+from autotune.export.document import from_document, to_document
+from autotune.export.formats import format_of, parse, render
+from autotune.export.header import header
+
+__all__ = [
+    "PlanFile",
+    "check_writable",
+    "dump_plan",
+    "load_plan_file",
+    "plan_file_of",
+    "plan_file_of_trial",
+    "write_plan_file",
+]
+
+
+def load_plan_file(path: Path) -> PlanFile:
+    """Read a plan file; its suffix says in which format. One written by hand may be partial.
+
+    Raises:
+        PlanError: when there is none, it cannot be read, or it names an unknown knob, value,
+            section or schema version.
+    """
+    format_name = format_of(path)
+    try:
+        return from_document(_parsed(path, format_name))
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from error
+
+
+def dump_plan(file: PlanFile, format_name: str = "yaml", file_name: str = "plan.yaml") -> str:
+    """Return the file's text; `file_name` is for the instructions in its header."""
+    return render(to_document(file), format_name, header(file, file_name))
+
+
+def check_writable(path: Path, format_name: str | None = None, *, force: bool = False) -> str:
+    """Return the format that `write_plan_file` would use, and raise what it would raise.
+
+    Raises:
+        PlanError: for an unknown format, a folder that is missing or read-only, or a file that is
+            there, is not a plan file, and is not to be overwritten by `force`.
+    """
+    chosen = format_of(path, format_name)
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise PlanError(f"cannot write {path}: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK):
+        raise PlanError(f"cannot write {path}: the folder {folder} is read-only; choose another")
+    if path.is_dir():
+        raise PlanError(f"cannot write {path}: it is a folder; name a file in it")
+    if path.exists() and not force and not _is_plan_file(path, chosen):
+        raise PlanError(
+            f"{path} exists and is not a plan file, so it was left alone; write to another file, "
+            "or remove this one"
+        )
+    return chosen
+
+
+def write_plan_file(
+    file: PlanFile, path: Path, format_name: str | None = None, *, force: bool = False
+) -> None:
+    """Write a plan file, whole or not at all; an older plan file there is replaced.
+
+    Raises:
+        PlanError: see `check_writable`; also when the disk is full.
+    """
+    chosen = check_writable(path, format_name, force=force)
+    target = path.resolve()
+    half_done = target.with_name(f".plan-{os.getpid()}.tmp")
+    try:
+        half_done.write_text(dump_plan(file, chosen, path.name), encoding="utf-8")
+        half_done.replace(target)
+    except OSError as error:
+        half_done.unlink(missing_ok=True)
+        raise PlanError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _parsed(path: Path, format_name: str) -> Any:
+    try:
+        return parse(path.read_text(encoding="utf-8"), format_name)
+    except FileNotFoundError as error:
+        raise PlanError(
+            "there is no such file; `autotune export RUN -o FILE` writes one"
+        ) from error
+    except OSError as error:
+        raise PlanError(f"it cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise PlanError(f"it is not {format_name.upper()}: {error}") from error
+
+
+def _is_plan_file(path: Path, format_name: str) -> bool:
+    try:
+        document = _parsed(path, format_name)
+    except PlanError:
+        return False
+    return isinstance(document, dict) and isinstance(document.get("plan"), dict)

@@ -1,0 +1,76 @@
+"""Values that exclude each other: each has its place in the space, but not in one plan."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.plan import Plan
+
+FSDP = ("fsdp_zero2", "fsdp_zero3", "hsdp")
+# Those for which torch's `DTensor` has a rule.
+_FUSED_ON_PARTS = ("Adam", "AdamW")
+_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """A combination that cannot run.
+
+    Attributes:
+        knobs: those involved, the first to give up first.
+        found: whether a plan has the combination, for a workload.
+        reason: why it cannot run, for the user.
+    """
+
+    knobs: tuple[str, ...]
+    found: Callable[[Plan, WorkloadFacts], bool]
+    reason: str
+
+
+# Seen on two ranks on a CPU (torch 2.13), save two: channels_last, from the sources of
+# `fully_shard`, and CUDA graphs, from https://github.com/pytorch/pytorch/issues/164264.
+CONFLICTS: tuple[Conflict, ...] = (
+    Conflict(
+        knobs=("static_graph", "accumulation"),
+        found=lambda plan, facts: (
+            bool(plan.get("static_graph", False)) and int(plan.get("accumulation", 1)) > 1
+        ),
+        reason="with static_graph DDP averages gradients in every backward pass, which "
+        "accumulation puts off",
+    ),
+    Conflict(
+        knobs=("memory_format", "sharding"),
+        found=lambda plan, facts: (
+            _is_fsdp(plan) and plan.get("memory_format", "contiguous") == "channels_last"
+        ),
+        reason="FSDP cuts parameters along their first dimension in memory, and channels_last "
+        "orders them in another way",
+    ),
+    Conflict(
+        knobs=("compile_mode", "sharding"),
+        found=lambda plan, facts: (
+            _is_fsdp(plan) and plan.get("compile_mode", "off") in _CUDA_GRAPHS
+        ),
+        reason="CUDA graphs replay fixed addresses, and FSDP gathers parameters to new ones; "
+        "use compile_mode=default",
+    ),
+    Conflict(
+        knobs=("optimizer_impl", "sharding"),
+        found=lambda plan, facts: (
+            _is_fsdp(plan)
+            and plan.get("optimizer_impl", "default") == "fused"
+            and facts.optimizer_class not in _FUSED_ON_PARTS
+        ),
+        reason="torch has no fused kernel of this optimizer for the parts that FSDP makes; "
+        "use optimizer_impl=foreach",
+    ),
+)
+
+
+def conflict(plan: Plan, facts: WorkloadFacts) -> Conflict | None:
+    """Return the first combination in the plan that cannot run, None for a plan that can."""
+    return next((one for one in CONFLICTS if one.found(plan, facts)), None)
+
+
+def _is_fsdp(plan: Plan) -> bool:
+    return plan.get("sharding", "ddp") in FSDP

@@ -1,0 +1,67 @@
+"""What the probe learnt about a workload, as plain values: the space is computed from these."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from autotune.search_space.plan import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """Facts about one workload on one machine.
+
+    Attributes:
+        batch_size: the user's own per-device batch.
+        global_batch_size: samples per optimizer step, when the user fixed it.
+        dataset_len: samples, None for an iterable dataset.
+        num_parameters: elements over all parameters.
+        num_blocks: repeated blocks found (0: none), and the name of their class.
+        has_conv2d: the model holds a two-dimensional convolution.
+        optimizer_class: for example `AdamW`.
+        optimizer_impls: which of `foreach`, `fused` its constructor takes on this device.
+        compiler_problem: why torch.compile cannot work here, or None when it can.
+        bf16, fp16: the device computes in it natively.
+        user_knobs: the workload's `KNOBS`, baseline first.
+        tokens_per_sample: for printing tokens per second.
+        flops_per_sample: forward and backward, counted once on the CPU; None when unknown.
+        loader_samples_per_s: speed of the loader alone, in one process, no step.
+        imports: installed modules that the workload uses, for processes that wait for a trial.
+        source_hash: of the workload's file and of what it imports from its own folder.
+        remarks: lines for the user, for example a BATCH_SIZE cut to the dataset.
+    """
+
+    batch_size: int
+    global_batch_size: int | None = None
+    dataset_len: int | None = None
+    num_parameters: int = 0
+    num_blocks: int = 0
+    block_class: str | None = None
+    has_conv2d: bool = False
+    optimizer_class: str = "AdamW"
+    optimizer_impls: tuple[str, ...] = ()
+    compiler_problem: str | None = None
+    bf16: bool = True
+    fp16: bool = True
+    user_knobs: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    tokens_per_sample: int | None = None
+    flops_per_sample: float | None = None
+    loader_samples_per_s: float | None = None
+    imports: tuple[str, ...] = ()
+    source_hash: str = ""
+    remarks: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_dict` reads them back."""
+        knobs = {name: list(values) for name, values in self.user_knobs}
+        return {**asdict(self), "user_knobs": knobs}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "WorkloadFacts":
+        """Build from what `to_dict` gave; keys of a newer version are ignored."""
+        known = {f.name for f in fields(cls)}
+        plain = {key: value for key, value in values.items() if key in known}
+        plain["user_knobs"] = tuple((n, tuple(v)) for n, v in values["user_knobs"].items())
+        plain["optimizer_impls"] = tuple(values["optimizer_impls"])
+        plain["imports"] = tuple(values["imports"])
+        plain["remarks"] = tuple(values["remarks"])
+        return cls(**plain)

@@ -1,0 +1,71 @@
+"""A plan: one value for every knob that applies. The unit of everything autotune does."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+Value = str | int | float | bool
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Knob names and values in canonical order; equal plans are equal and hash alike.
+
+    Build one with `Plan.of`, or through a `Space`, which also validates and completes it.
+
+    Attributes:
+        items: the knobs with their values.
+        ranks: how many ranks a plan file was made for; None elsewhere. It is where a plan comes
+            from and no part of it: plans that differ only so are equal.
+    """
+
+    items: tuple[tuple[str, Value], ...]
+    ranks: int | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Value]) -> "Plan":
+        """Build from a mapping; order does not matter."""
+        return cls(tuple(sorted(values.items())))
+
+    def __getitem__(self, knob: str) -> Value:
+        """Return the knob's value, or raise KeyError where the knob does not apply."""
+        return self.values[knob]
+
+    def __contains__(self, knob: object) -> bool:
+        """Whether the knob applies in this plan."""
+        return any(name == knob for name, _ in self.items)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the knobs' names."""
+        return (name for name, _ in self.items)
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The plan as a new dictionary."""
+        return dict(self.items)
+
+    def get(self, knob: str, default: Value) -> Value:
+        """Return the knob's value, or `default` where the knob does not apply."""
+        return self.values.get(knob, default)
+
+    def diff(self, other: "Plan") -> dict[str, tuple[Value | None, Value | None]]:
+        """Return `{knob: (value here, value there)}` where they differ; None: does not apply."""
+        here, there = self.values, other.values
+        names = [*here, *(name for name in there if name not in here)]
+        return {n: (here.get(n), there.get(n)) for n in names if here.get(n) != there.get(n)}
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits that name this plan."""
+        text = json.dumps([SCHEMA_VERSION, self.items])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def describe_diff(plan: Plan, baseline: Plan) -> str:
+    """Return `precision=bf16 workers=4`: what `plan` changes, or `baseline` for nothing."""
+    changed = plan.diff(baseline)
+    shown = [f"{name}={value}" for name, (value, _) in changed.items() if value is not None]
+    return " ".join(shown) or "baseline"

@@ -1,0 +1,41 @@
+"""What a space is computed for: a workload, a machine, and a number of ranks per trial."""
+
+from dataclasses import dataclass
+
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.hardware import Hardware
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where trials run, and what.
+
+    Attributes:
+        num_ranks: of each trial.
+    """
+
+    facts: WorkloadFacts
+    hardware: Hardware
+    num_ranks: int = 1
+
+    @property
+    def cores_per_rank(self) -> int:
+        """Each rank's share of the cores, at least one; on a CPU ranks may share one device."""
+        if self.hardware.device_kind == "cuda":
+            return self.hardware.cores_per_device
+        return max(1, self.hardware.num_cores // max(self.hardware.num_devices, self.num_ranks))
+
+    @property
+    def fitting_batches(self) -> tuple[int, ...]:
+        """The per-rank batches that make the user's global batch."""
+        share = (self.facts.global_batch_size or 0) // self.num_ranks
+        return tuple(size for size in range(1, share + 1) if share % size == 0)
+
+    @property
+    def own_batch_size(self) -> int:
+        """The user's per-device batch; with many ranks the next smaller one that there can be."""
+        own, total = self.facts.batch_size, self.facts.global_batch_size
+        if total is not None:
+            return max((size for size in self.fitting_batches if size <= own), default=1)
+        samples = self.facts.dataset_len
+        return own if samples is None else max(1, min(own, samples // self.num_ranks))

@@ -1,0 +1,344 @@
+"""The space: which knobs apply to a workload on a machine, with which values, and why not others.
+
+Every plan that runs comes out of `Space.plan`, so it is complete, valid and canonical.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.errors import PlanError, UsageError, nearest
+from autotune.search_space.conflicts import conflict
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs import CATALOGUE, Knob, Numerics, Out
+from autotune.search_space.plan import Plan, Value
+from autotune.search_space.site import Site
+
+FOLLOWS = "accumulation"
+"""The knob that is not chosen: it follows from the global batch, the batch and the ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """What the user allows: `--knobs`, `--fix`, `--allow`, `--numerics`.
+
+    Attributes:
+        knobs: only these vary; None for all.
+        fix: knobs held at one value.
+        allow: guarded values, and knobs that `numerics` would keep out.
+        numerics: the widest class of change allowed; TRAINING means `precision` plus batch sizes.
+    """
+
+    knobs: tuple[str, ...] | None = None
+    fix: tuple[tuple[str, str], ...] = ()
+    allow: tuple[str, ...] = ()
+    numerics: Numerics = Numerics.PRECISION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """One knob as it applies here: its values, baseline first, and why others are missing."""
+
+    knob: Knob
+    values: tuple[Value, ...]
+    note: str = ""
+
+    @property
+    def varies(self) -> bool:
+        """Whether there is anything to choose."""
+        return len(self.values) > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """All plans that may run. `out` maps each knob that does not vary to the reason."""
+
+    domains: tuple[Domain, ...]
+    out: Mapping[str, str]
+    site: Site
+
+    @property
+    def facts(self) -> WorkloadFacts:
+        """What is known about the workload."""
+        return self.site.facts
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of each trial."""
+        return self.site.num_ranks
+
+    @property
+    def baseline(self) -> Plan:
+        """The user's own configuration, with what `--fix` says."""
+        return self.plan({})
+
+    @property
+    def by_name(self) -> dict[str, Domain]:
+        """The domains by their knob's name."""
+        return {domain.knob.name: domain for domain in self.domains}
+
+    def plan(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan:
+        """Complete `values` from `base` (default: the baseline) into a canonical plan.
+
+        Raises:
+            PlanError: for a knob or value that is not in the space, and for values that exclude
+                each other; `possible` has no plan for those instead.
+        """
+        plan = self._completed(values, base)
+        problem = conflict(plan, self.facts)
+        if problem is not None:
+            shown = " and ".join(f"{name}={spell(plan[name])}" for name in problem.knobs)
+            raise PlanError(f"{shown} cannot run together: {problem.reason}")
+        return plan
+
+    def possible(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan | None:
+        """Return what `plan` does, or None where the values exclude each other.
+
+        Raises:
+            PlanError: for a knob or value that is not in the space.
+        """
+        plan = self._completed(values, base)
+        return plan if conflict(plan, self.facts) is None else None
+
+    def adopt(self, plan: Plan) -> Plan:
+        """Return the plan of this space that keeps what it can of a plan for other ranks.
+
+        Knobs that this space lacks are left out, those that only it has are at their baseline.
+        Counts become the next smaller one here; accumulation follows from the batch.
+        """
+        chosen = {
+            name: _near(self.by_name[name], value)
+            for name, value in plan.items
+            if name in self.by_name and name != FOLLOWS
+        }
+        while (problem := conflict(self._completed(chosen), self.facts)) is not None:
+            del chosen[next(name for name in problem.knobs if name in chosen)]
+        return self.plan(chosen)
+
+    def _completed(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan:
+        self._check_names(values)
+        merged = {d.knob.name: d.values[0] for d in self.domains}
+        merged |= {k: v for k, v in (base.values if base else {}).items() if k in merged}
+        merged |= {name: self.parse(name, value) for name, value in values.items()}
+        if self.facts.global_batch_size is not None and FOLLOWS in merged:
+            merged[FOLLOWS] = self._accumulation(merged, explicit=FOLLOWS in values)
+        plan = Plan.of(merged)
+        active = {n: v for n, v in merged.items() if self.by_name[n].knob.active(plan)}
+        return Plan.of(active)
+
+    def alternatives(self, plan: Plan, knob: str) -> tuple[Plan, ...]:
+        """Return the plans that differ from `plan` by another value of `knob`, in value order."""
+        domain = self.by_name.get(knob)
+        if domain is None or knob not in plan:
+            return ()
+        others = (self.possible({knob: v}, plan) for v in domain.values if v != plan[knob])
+        return tuple(other for other in others if other is not None)
+
+    def enumerate(self) -> Iterator[Plan]:
+        """Yield every plan once, baseline first."""
+        free = [d for d in self.domains if d.knob.name != FOLLOWS]
+        seen: set[Plan] = set()
+        for values in itertools.product(*(d.values for d in free)):
+            chosen = {d.knob.name: v for d, v in zip(free, values, strict=True)}
+            plan = self.possible(chosen)
+            if plan is not None and plan not in seen:
+                seen.add(plan)
+                yield plan
+
+    def size_bound(self) -> int:
+        """Upper bound of the number of plans: conditional knobs counted as if always there."""
+        return math.prod(len(d.values) for d in self.domains if d.knob.name != FOLLOWS)
+
+    def _accumulation(self, merged: Mapping[str, Value], *, explicit: bool) -> int:
+        total, batch = self.facts.global_batch_size or 0, int(merged["batch_size"])
+        implied = total // (batch * self.num_ranks)
+        if explicit and int(merged[FOLLOWS]) != implied:
+            where = f"batch_size={batch}{on_ranks(self.num_ranks)}"
+            raise PlanError(
+                f"accumulation={merged[FOLLOWS]} with {where} does not make "
+                f"GLOBAL_BATCH_SIZE={total}; leave accumulation out, it becomes {implied}"
+            )
+        return implied
+
+    def _check_names(self, values: Mapping[str, Value]) -> None:
+        for name in values:
+            if name in self.by_name:
+                continue
+            if name in self.out:
+                raise PlanError(f"{name} does not apply here: {self.out[name]}")
+            raise PlanError(f"unknown knob {name!r}{nearest(name, self.by_name)}")
+
+    def parse(self, name: str, value: Value) -> Value:
+        """Return the knob's value that `value` spells.
+
+        Raises:
+            PlanError: when it is not in the knob's domain.
+        """
+        allowed = self.by_name[name].values
+        for candidate in allowed:
+            if spell(candidate) == spell(value):
+                return candidate
+        if self.by_name[name].knob.any_count and _is_count(value):
+            return self._check_count(name, int(value))
+        shown = ", ".join(spell(v) for v in allowed)
+        hint = nearest(value, map(spell, allowed))
+        raise PlanError(f"{name}={spell(value)} is not possible here{hint} (values: {shown})")
+
+    def _check_count(self, name: str, count: int) -> int:
+        if name == "batch_size":
+            self._check_batch(count)
+        return count
+
+    def _check_batch(self, size: int) -> None:
+        total, ranks, samples = (
+            self.facts.global_batch_size,
+            self.num_ranks,
+            self.facts.dataset_len,
+        )
+        if total is not None and total % (size * ranks):
+            raise PlanError(batch_does_not_divide("batch_size", size, total, ranks))
+        if samples is not None and size * ranks > samples:
+            raise PlanError(
+                f"batch_size={size}{on_ranks(ranks)} is more than the {samples} samples of the "
+                f"dataset; use at most {samples // ranks}"
+            )
+
+
+def batch_does_not_divide(name: str, size: int, total: int, num_ranks: int = 1) -> str:
+    """Return the message for a batch that does not divide GLOBAL_BATCH_SIZE, with near ones."""
+    near = [d for d in range(1, total + 1) if total % (d * num_ranks) == 0]
+    below = [d for d in near if d < size][-1:]
+    above = [d for d in near if d > size][:1]
+    use = " or ".join(str(d) for d in below + above)
+    return (
+        f"{name}={size}{on_ranks(num_ranks)} does not divide GLOBAL_BATCH_SIZE={total}; use {use}"
+    )
+
+
+def on_ranks(num_ranks: int) -> str:
+    """Return ` on each of 4 ranks`, or nothing where there is only one."""
+    return "" if num_ranks == 1 else f" on each of {num_ranks} ranks"
+
+
+def _near(domain: Domain, value: Value) -> Value:
+    """Return the value, for a count the next smaller one, or else the baseline's."""
+    if value in domain.values:
+        return value
+    if not domain.knob.any_count:
+        return domain.values[0]
+    counts = sorted(map(int, domain.values))
+    return max((count for count in counts if count <= int(value)), default=counts[0])
+
+
+def build_space(
+    facts: WorkloadFacts,
+    hardware: Hardware,
+    narrowing: Narrowing | None = None,
+    num_ranks: int = 1,
+) -> Space:
+    """Compute the space of a workload on a machine as the user narrowed it.
+
+    Raises:
+        UsageError: for an unknown knob or value in the narrowing, with the nearest valid one; for
+            fixed values that exclude each other; for a global batch that the ranks cannot share.
+    """
+    narrowing = narrowing or Narrowing()
+    site = Site(facts=facts, hardware=hardware, num_ranks=num_ranks)
+    _check_shares(site)
+    knobs = (*CATALOGUE, *user_knobs(facts))
+    _check_narrowing(narrowing, knobs)
+    domains, out = [], {}
+    for knob in knobs:
+        values = knob.values(site)
+        if isinstance(values, Out):
+            out[knob.name] = values.reason
+            continue
+        domain = _allowed(knob, values, narrowing)
+        domains.append(domain)
+        if not domain.varies:
+            out[knob.name] = domain.note or "it has only one value here"
+    space = Space(domains=tuple(domains), out=out, site=site)
+    return _fix(space, dict(narrowing.fix))
+
+
+def _check_shares(site: Site) -> None:
+    total = site.facts.global_batch_size
+    if total is not None and total % site.num_ranks:
+        fitting = [n for n in range(1, total + 1) if total % n == 0]
+        near = [max(n for n in fitting if n < site.num_ranks)]
+        near += [n for n in fitting if n > site.num_ranks][:1]
+        raise UsageError(
+            f"GLOBAL_BATCH_SIZE={total} cannot be shared evenly by {site.num_ranks} ranks; use "
+            + " or ".join(map(str, near))
+        )
+
+
+def user_knobs(facts: WorkloadFacts) -> tuple[Knob, ...]:
+    """Return the workload's own KNOBS as catalogue entries.
+
+    They reach `build_model(**values)`, so what they change is the user's decision: EXACT, for
+    the numerics filter never to drop a choice that the user wrote down.
+    """
+    return tuple(_user_knob(name, values) for name, values in facts.user_knobs)
+
+
+def _user_knob(name: str, values: tuple[Value, ...]) -> Knob:
+    return Knob(
+        name=name,
+        doc="the workload's own knob",
+        numerics=Numerics.EXACT,
+        values=lambda site: values,
+        known=values,
+    )
+
+
+def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing) -> Domain:
+    base = values[:1]
+    if narrowing.knobs is not None and knob.name not in narrowing.knobs:
+        return Domain(knob=knob, values=base, note="not among --knobs")
+    widest = narrowing.numerics
+    changes_training = knob.name == "batch_size" and widest is Numerics.PRECISION
+    if knob.numerics.rank > widest.rank and not changes_training:
+        if knob.name not in narrowing.allow:
+            note = f"its numerics class {knob.numerics.value!r} is wider than --numerics"
+            return Domain(knob=knob, values=base, note=f"{note} {widest.value}")
+    kept = tuple(v for v in values if v not in knob.guarded or spell(v) in narrowing.allow)
+    return Domain(knob=knob, values=kept)
+
+
+def _fix(space: Space, fixed: Mapping[str, str]) -> Space:
+    """Hold the fixed knobs at their values: a domain of one, which is then the baseline's too."""
+    for name, text in fixed.items():
+        if name not in space.by_name:
+            raise PlanError(f"--fix {name}={text}: {name} does not apply here: {space.out[name]}")
+        value = space.parse(name, text)
+        domain = replace(
+            space.by_name[name], values=(value,), note=f"fixed by --fix {name}={text}"
+        )
+        domains = tuple(domain if d.knob.name == name else d for d in space.domains)
+        space = replace(space, domains=domains, out={**space.out, name: domain.note})
+    space.plan({})  # the fixed values may exclude each other
+    return space
+
+
+def _check_narrowing(narrowing: Narrowing, knobs: Sequence[Knob]) -> None:
+    names = [knob.name for knob in knobs]
+    guarded = [spell(value) for knob in knobs for value in knob.guarded]
+    asked = [("--knobs", name, names) for name in narrowing.knobs or ()]
+    asked += [("--fix", name, names) for name, _ in narrowing.fix]
+    asked += [("--allow", name, names + guarded) for name in narrowing.allow]
+    for option, name, known in asked:
+        if name not in known:
+            listed = ", ".join(known)
+            raise UsageError(f"{option}: unknown knob {name!r}{nearest(name, known)} ({listed})")
+
+
+def spell(value: Value) -> str:
+    """Return the value as the command line and the plan file write it: `true`, `64`, `bf16`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_count(value: Value) -> bool:
+    return not isinstance(value, bool) and str(value).isdigit() and int(value) > 0

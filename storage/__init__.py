@@ -1,0 +1,1 @@
+"""Remembers runs, trials and plans. The only importer of SQLAlchemy and Alembic."""

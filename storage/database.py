@@ -1,0 +1,167 @@
+"""An open database: transactions that survive a kill, and errors that say what to do."""
+
+import json
+import math
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from autotune.errors import StoreError
+from autotune.storage.failures import explain
+from autotune.storage.location import Location, is_there
+
+BUSY_S = 30.0
+CONNECT_S = 10
+
+
+class Database:
+    """Gives transactions on one database. Not thread-safe.
+
+    Args:
+        location: where it is.
+        read_only: nothing may be written, and nothing is created.
+        busy_s: seconds to wait for another writer.
+
+    Raises:
+        StoreError: when the file is missing and `read_only`, or the driver is not installed.
+    """
+
+    def __init__(
+        self, location: Location, *, read_only: bool = False, busy_s: float = BUSY_S
+    ) -> None:
+        self.location = location
+        self.read_only = read_only
+        if read_only and location.path is not None and not is_there(location.path):
+            raise StoreError(
+                f"there is no store {location.shown}; `autotune run MODEL` creates one, or name "
+                "another with --storage"
+            )
+        engine = _create_engine(location, read_only=read_only, busy_s=busy_s)
+        self._reading = engine.execution_options(postgresql_readonly=True)
+        self._writing = engine.execution_options(sqlite_begin="BEGIN IMMEDIATE")
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """One transaction that sees one state of the store and writes nothing."""
+        with self._transaction(self._reading) as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """One transaction that is on disk when the block ends, or never happened."""
+        with self._transaction(self._writing) as session:
+            yield session
+
+    @contextmanager
+    def raw(self) -> Iterator[Any]:
+        """The driver's own connection, outside of any transaction of ours."""
+        with self.explained():
+            connection = self._reading.raw_connection()
+            try:
+                yield connection.driver_connection
+            finally:
+                connection.close()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn database errors into StoreErrors with next steps."""
+        try:
+            yield
+        except DBAPIError as error:
+            known = explain(error, self.location)
+            if known is None:
+                raise
+            raise known from error
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._reading.dispose()
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Session]:
+        with self.explained(), Session(engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+
+def _create_engine(location: Location, *, read_only: bool, busy_s: float) -> Engine:
+    if location.path is not None:
+        return _sqlite_engine(location.path, read_only=read_only, busy_s=busy_s)
+    try:
+        return create_engine(
+            location.url,
+            # A run outlives a restart of the server between two trials.
+            pool_pre_ping=True,
+            json_serializer=dump_json,
+            connect_args={"connect_timeout": CONNECT_S, "application_name": "autotune"},
+        )
+    except ImportError as error:
+        raise StoreError(
+            f"the store {location.shown} needs the PostgreSQL driver, which is not installed; "
+            "run: pip install 'torch-autotune[postgres]'"
+        ) from error
+
+
+def _sqlite_engine(path: Path, *, read_only: bool, busy_s: float) -> Engine:
+    def connect() -> sqlite3.Connection:
+        return _connect_sqlite(path, read_only=read_only, busy_s=busy_s)
+
+    engine = create_engine("sqlite://", creator=connect, json_serializer=dump_json)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _connect_sqlite(path: Path, *, read_only: bool, busy_s: float) -> sqlite3.Connection:
+    mode = _read_mode(path) if read_only else "mode=rwc"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}",
+        uri=True,
+        timeout=busy_s,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.execute("PRAGMA foreign_keys = ON")
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+    else:
+        connection.execute("PRAGMA journal_mode = WAL")
+        # FULL syncs each commit: a trial took seconds, so it may survive a power cut as well.
+        connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _read_mode(path: Path) -> str:
+    # Readers of a WAL database create its -shm file; in a read-only folder that is impossible,
+    # and with no -wal file beside it nothing is missing in the main file.
+    wal = path.with_name(path.name + "-wal")
+    sealed = not os.access(path.absolute().parent, os.W_OK) and not is_there(wal)
+    return "mode=ro&immutable=1" if sealed else "mode=ro"
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # The driver begins nothing by itself here: it would not for DDL, and only deferred for the
+    # rest, where a reader that turns writer can fail at once with SQLITE_BUSY.
+    begin = connection.get_execution_options().get("sqlite_begin", "BEGIN")
+    connection.exec_driver_sql(begin)
+
+
+def dump_json(value: Any) -> str:
+    """Return strict JSON: NaN and infinities become null."""
+    return json.dumps(strict(value), allow_nan=False)
+
+
+def strict(value: Any) -> Any:
+    """Return the value with every NaN and infinity replaced by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    return value

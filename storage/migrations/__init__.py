@@ -1,0 +1,1 @@
+"""Alembic's migrations; `autotune.storage.schema` runs them."""

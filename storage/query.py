@@ -1,0 +1,126 @@
+"""SQL from the user, on a connection that can only read."""
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.errors import UsageError
+from autotune.storage.database import Database
+from autotune.storage.location import locate
+from autotune.storage.schema import prepare
+
+SCHEMA_HINT = (
+    "the tables are runs, trials, windows and plans, and trials_wide has a column per knob: "
+    '`autotune query "SELECT * FROM trials_wide LIMIT 1"` shows them'
+)
+MAX_VALUE_BYTES = 10_000_000
+STEPS_BETWEEN_CHECKS = 10_000
+
+READING = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+"""All that SQLite may do for a query; writing, ATTACH and PRAGMA are not among it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """What a query gave; `truncated` when it had more rows than were asked for."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    truncated: bool
+
+
+def read_only_query(
+    url: str | None, sql: str, *, timeout_s: float = 10.0, max_rows: int = 10_000
+) -> QueryResult:
+    """Run one statement that only reads.
+
+    Nothing looks at the text: the database itself refuses to write, to do two statements, and
+    to go on after `timeout_s`.
+
+    Args:
+        url: as for `open_store`; None means `autotune.db` in the working directory.
+        sql: one SELECT statement in the database's own dialect.
+        timeout_s: seconds until the database stops.
+        max_rows: rows after which the result is cut.
+
+    Raises:
+        UsageError: when the database refuses the statement or stops it.
+        StoreError: when the store cannot be opened.
+    """
+    database = Database(locate(url), read_only=True)
+    try:
+        prepare(database)
+        with database.raw() as connection:
+            run = _sqlite if isinstance(connection, sqlite3.Connection) else _postgres
+            columns, rows = run(connection, sql, timeout_s, max_rows + 1)
+    finally:
+        database.close()
+    return QueryResult(columns=columns, rows=rows[:max_rows], truncated=len(rows) > max_rows)
+
+
+def _sqlite(
+    connection: sqlite3.Connection, sql: str, timeout_s: float, num_rows: int
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    deadline = time.monotonic() + timeout_s
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    connection.set_authorizer(_authorize)
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_CHECKS)
+    try:
+        cursor = connection.execute(sql)
+        rows = cursor.fetchmany(num_rows)
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        interrupted = getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT"
+        raise _refused(str(error), timeout_s if interrupted else None) from error
+    if cursor.description is None:
+        raise _refused("there is no statement", None)
+    return _names(cursor.description), rows
+
+
+def _authorize(action: int, *names: str | None) -> int:
+    return sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
+
+
+def _postgres(
+    connection: Any, sql: str, timeout_s: float, num_rows: int
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Declare a cursor in a read-only transaction: the server takes one SELECT, nothing else."""
+    import psycopg  # noqa: PLC0415 - an extra that SQLite users do not install
+
+    connection.read_only = True
+    try:
+        milliseconds = str(max(1, int(timeout_s * 1000)))
+        connection.execute("SELECT set_config('statement_timeout', %s, true)", [milliseconds])
+        with connection.cursor("autotune_query") as cursor:
+            cursor.execute(sql)
+            rows = cursor.fetchmany(num_rows)
+            columns = _names(cursor.description)
+    except psycopg.Error as error:
+        canceled = isinstance(error, psycopg.errors.QueryCanceled)
+        message = error.diag.message_primary or str(error)
+        raise _refused(message, timeout_s if canceled else None) from error
+    finally:
+        connection.rollback()
+    return columns, rows
+
+
+def _names(description: Sequence[Sequence[Any]] | None) -> tuple[str, ...]:
+    return tuple(str(column[0]) for column in description or ())
+
+
+def _refused(message: str, timeout_s: float | None) -> UsageError:
+    if timeout_s is not None:
+        return UsageError(
+            f"the query was stopped after {timeout_s:g} s, the limit; ask for fewer rows, with "
+            "WHERE run_id = ... for example"
+        )
+    return UsageError(
+        f"the database refused the query: {message.strip(' .')}. It takes one statement that only "
+        f"reads; {SCHEMA_HINT}"
+    )

@@ -1,0 +1,122 @@
+"""What the store gives and takes: runs, trials and winners as plain values."""
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from autotune.search_space.plan import Plan
+from autotune.trials.result import Outcome, Purpose, TrialResult
+
+
+class RunState(enum.Enum):
+    """Where a run is.
+
+    `running` -> `done` (a conclusion was reached), `interrupted` (Ctrl-C) or `failed` (an error
+    ended it). A run whose driver was killed stays `running`, with a `driver` that is gone.
+    Running and interrupted runs of the same key go on when the same command is typed again.
+    """
+
+    RUNNING = "running"
+    DONE = "done"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run about to start.
+
+    Attributes:
+        key: equal for runs that may continue each other: workload, machine, space, seed.
+        name: the user's `--name`, unique; None lets the store choose `run-<id>`.
+        workload_path, workload_hash: the file, and the hash of its contents.
+        hardware, facts, options: plain JSON values; `num_ranks` of a trial among the options.
+        baseline: the user's own configuration.
+        budget_s: wall clock allowed.
+        driver: `host:pid:start-time` of the driving process, to see whether it still lives.
+    """
+
+    key: str
+    name: str | None
+    workload_path: str
+    workload_hash: str
+    hardware: dict[str, Any]
+    facts: dict[str, Any]
+    options: dict[str, Any]
+    baseline: Plan
+    budget_s: float
+    driver: str
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of a trial whose plan can win; runs of before there were several do not say it."""
+        return int(self.options.get("num_ranks", 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """What a run concluded.
+
+    Attributes:
+        plan: the winner, which is the baseline when `kept_baseline`.
+        speedup, speedup_low, speedup_high: over the baseline, with the 95 % interval over
+            fresh processes; None when nothing could be confirmed.
+        throughput, baseline_throughput: samples per second, confirmed means.
+        memory_bytes, baseline_memory_bytes: peak, None where unknown.
+        confirmed: both were measured again in fresh processes.
+        how: how the numbers were obtained, in words.
+        changes: for each changed knob why it is there, or what it is worth, in words.
+        remarks: lines the user must read, for example that the batch size changed.
+    """
+
+    plan: Plan
+    kept_baseline: bool
+    confirmed: bool
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    throughput: float
+    baseline_throughput: float
+    memory_bytes: int | None
+    baseline_memory_bytes: int | None
+    how: str
+    changes: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as stored; times are aware and in UTC."""
+
+    id: int
+    name: str
+    new: NewRun
+    state: RunState
+    used_s: float
+    created_at: datetime
+    finished_at: datetime | None
+    stop_reason: str | None
+    num_trials: int
+    winner: Winner | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """A trial as stored, with its number of ranks; `result` is None while it is in flight."""
+
+    run_id: int
+    number: int
+    plan: Plan
+    purpose: Purpose
+    reason: str
+    started_at: datetime
+    finished_at: datetime | None
+    log_path: str | None
+    result: TrialResult | None
+    num_ranks: int = 1
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, None while in flight."""
+        return None if self.result is None else self.result.outcome

@@ -1,0 +1,154 @@
+"""Records to rows of the tables and back."""
+
+import math
+from dataclasses import MISSING, asdict, fields
+from typing import Any
+
+from autotune.search_space.plan import Plan
+from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
+from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
+from autotune.trials.result import (
+    Measurement,
+    NumericsReport,
+    Outcome,
+    Phase,
+    Purpose,
+    TrialResult,
+    Window,
+)
+
+MEASURED = tuple(field for field in fields(Measurement) if field.name != "windows")
+ENDED = (
+    "error",
+    "traceback",
+    "user_error",
+    "peer_lost",
+    "requested_bytes",
+    "log_tail",
+    "overhead_s",
+    "total_s",
+)
+
+
+def default_name(run_id: int) -> str:
+    """Return the name of a run whose user gave none."""
+    return f"run-{run_id}"
+
+
+def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecord:
+    """Build the record of a run."""
+    return RunRecord(
+        id=row.id,
+        name=row.name,
+        new=_new_run(row),
+        state=RunState(row.state),
+        used_s=row.used_s,
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+        stop_reason=row.stop_reason,
+        num_trials=num_trials,
+        winner=None if winner is None else _winner(winner),
+    )
+
+
+def _new_run(row: RunRow) -> NewRun:
+    return NewRun(
+        key=row.key,
+        name=None if row.name == default_name(row.id) else row.name,
+        workload_path=row.workload_path,
+        workload_hash=row.workload_hash,
+        hardware=row.hardware,
+        facts=row.facts,
+        options=row.options,
+        baseline=Plan.of(row.baseline),
+        budget_s=row.budget_s,
+        driver=row.driver,
+    )
+
+
+def _winner(row: PlanRow) -> Winner:
+    values = {field.name: getattr(row, field.name) for field in fields(Winner)}
+    return Winner(**{**values, "plan": Plan.of(row.plan), "remarks": tuple(row.remarks)})
+
+
+def plan_row(run_id: int, winner: Winner) -> PlanRow:
+    """Build the row of a run's conclusion."""
+    values = {field.name: getattr(winner, field.name) for field in fields(Winner)}
+    plain = {**values, "plan": winner.plan.values, "remarks": list(winner.remarks)}
+    return PlanRow(run_id=run_id, **plain)
+
+
+def fill_result(row: TrialRow, result: TrialResult) -> None:
+    """Write how a trial ended into its row; the windows have rows of their own."""
+    row.outcome, row.phase = result.outcome.value, result.phase.value
+    for name in ENDED:
+        setattr(row, name, getattr(result, name))
+    if result.numerics is not None:
+        row.numerics = asdict(result.numerics)
+    if result.measurement is not None:
+        for field in MEASURED:
+            setattr(row, field.name, getattr(result.measurement, field.name))
+
+
+def window_values(run_id: int, number: int, result: TrialResult) -> list[dict[str, Any]]:
+    """Return the rows of a trial's windows."""
+    windows = () if result.measurement is None else result.measurement.windows
+    return [
+        {"run_id": run_id, "number": number, "position": position, **asdict(window)}
+        for position, window in enumerate(windows)
+    ]
+
+
+def trial_record(row: TrialRow, windows: list[WindowRow]) -> TrialRecord:
+    """Build the record of a trial from its row and its windows in order."""
+    return TrialRecord(
+        run_id=row.run_id,
+        number=row.number,
+        plan=Plan.of(row.plan),
+        purpose=Purpose(row.purpose),
+        reason=row.reason,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        log_path=row.log_path,
+        result=_result(row, windows),
+        num_ranks=row.num_ranks,
+    )
+
+
+def _result(row: TrialRow, windows: list[WindowRow]) -> TrialResult | None:
+    if row.outcome is None:
+        return None
+    return TrialResult(
+        outcome=Outcome(row.outcome),
+        phase=Phase(row.phase),
+        measurement=_measurement(row, windows),
+        numerics=None if row.numerics is None else _numerics(row.numerics),
+        **{name: getattr(row, name) for name in ENDED if getattr(row, name) is not None},
+    )
+
+
+def _measurement(row: TrialRow, windows: list[WindowRow]) -> Measurement | None:
+    if row.throughput is None:
+        return None
+    values = {field.name: getattr(row, field.name) for field in MEASURED}
+    for field in MEASURED:
+        if field.default is MISSING and values[field.name] is None:
+            values[field.name] = math.nan
+    return Measurement(**values, windows=tuple(map(_window, windows)))
+
+
+def _window(row: WindowRow) -> Window:
+    return Window(**{field.name: getattr(row, field.name) for field in fields(Window)})
+
+
+def _numerics(values: dict[str, Any]) -> NumericsReport:
+    return NumericsReport(
+        reference_losses=_losses(values["reference_losses"]),
+        plan_losses=_losses(values["plan_losses"]),
+        tolerance=values["tolerance"],
+        worst=math.nan if values["worst"] is None else values["worst"],
+    )
+
+
+def _losses(values: list[float | None]) -> tuple[float, ...]:
+    return tuple(math.nan if value is None else value for value in values)

@@ -1,0 +1,267 @@
+"""The store in a database: SQLite by default, PostgreSQL by URL."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from sqlalchemy import ColumnElement, Select, delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from autotune.errors import UsageError, nearest
+from autotune.search_space.plan import Plan
+from autotune.storage.database import BUSY_S, Database
+from autotune.storage.location import locate
+from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
+from autotune.storage.rows import (
+    default_name,
+    fill_result,
+    plan_row,
+    run_record,
+    trial_record,
+    window_values,
+)
+from autotune.storage.schema import prepare
+from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
+from autotune.storage.wide import remember_knobs
+from autotune.trials.result import Purpose, TrialResult
+
+UNFINISHED = (RunState.RUNNING.value, RunState.INTERRUPTED.value)
+RESERVED_NAMES = re.compile(r"last|\d+|run-\d+|\s*")
+
+
+def open_store(
+    url: str | None = None, *, read_only: bool = False, busy_s: float = BUSY_S
+) -> "SqlStore":
+    """Open the store at a file or database URL; None means `autotune.db` in the working directory.
+
+    Creates or migrates the tables when needed, unless `read_only`, which creates nothing.
+
+    Args:
+        url: a file, `sqlite:///file` or `postgresql://user@host/database`.
+        read_only: for commands that only look.
+        busy_s: seconds to wait for another writer before giving up.
+
+    Raises:
+        StoreError: when it cannot be opened, is not a store, or was written by a newer autotune.
+    """
+    database = Database(locate(url), read_only=read_only, busy_s=busy_s)
+    try:
+        prepare(database)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database)
+
+
+class SqlStore:
+    """A `TrialStore` in a database. See there for what each method promises."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create_run(self, new: NewRun) -> RunRecord:
+        """Store a new run in state `running`.
+
+        Raises:
+            UsageError: when its name is taken, or reserved for the store.
+        """
+        _check_name(new.name)
+        with self._database.writing() as session:
+            _check_free(session, new)
+            row = _new_row(new)
+            session.add(row)
+            session.flush()
+            row.name = new.name or default_name(row.id)
+            remember_knobs(session, new.baseline)
+            return run_record(row, None, 0)
+
+    def find_unfinished(self, key: str) -> RunRecord | None:
+        """Return the latest running or interrupted run with this key."""
+        query = _run_query().where(RunRow.key == key, RunRow.state.in_(UNFINISHED)).limit(1)
+        with self._database.reading() as session:
+            return next(iter(_run_records(session, query)), None)
+
+    def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
+        """Make the run `running` under a new driver and drop its trials that were in flight."""
+        with self._database.writing() as session:
+            row = session.get_one(RunRow, run_id)
+            row.state = RunState.RUNNING.value
+            row.budget_s, row.driver = budget_s, driver
+            row.finished_at = row.stop_reason = None
+            session.execute(
+                delete(TrialRow).where(TrialRow.run_id == run_id, TrialRow.outcome.is_(None))
+            )
+            session.flush()
+            return _run_records(session, _run_query().where(RunRow.id == run_id))[0]
+
+    def start_trial(
+        self,
+        run_id: int,
+        number: int,
+        plan: Plan,
+        purpose: Purpose,
+        reason: str,
+        log_path: str,
+        *,
+        num_ranks: int = 1,
+    ) -> None:
+        """Store a trial in flight, on `num_ranks` devices."""
+        row = TrialRow(
+            run_id=run_id,
+            number=number,
+            plan=plan.values,
+            purpose=purpose.value,
+            reason=reason,
+            log_path=log_path,
+            num_ranks=num_ranks,
+            started_at=datetime.now(UTC),
+        )
+        with self._database.writing() as session:
+            session.add(row)
+            remember_knobs(session, plan)
+
+    def finish_trial(self, run_id: int, number: int, result: TrialResult, used_s: float) -> None:
+        """Store how a trial ended, and the budget that the run has used by now."""
+        with self._database.writing() as session:
+            row = session.get_one(TrialRow, (run_id, number))
+            row.finished_at = datetime.now(UTC)
+            fill_result(row, result)
+            if windows := window_values(run_id, number, result):
+                session.execute(insert(WindowRow), windows)
+            session.execute(update(RunRow).where(RunRow.id == run_id).values(used_s=used_s))
+
+    def finish_run(
+        self,
+        run_id: int,
+        state: RunState,
+        *,
+        stop_reason: str,
+        used_s: float,
+        winner: Winner | None,
+    ) -> None:
+        """Store how the run ended and what it concluded, in place of an earlier conclusion."""
+        with self._database.writing() as session:
+            row = session.get_one(RunRow, run_id)
+            row.state, row.stop_reason, row.used_s = state.value, stop_reason, used_s
+            row.finished_at = datetime.now(UTC)
+            session.execute(delete(PlanRow).where(PlanRow.run_id == run_id))
+            if winner is not None:
+                session.add(plan_row(run_id, winner))
+
+    def runs(self) -> list[RunRecord]:
+        """Return all runs, newest first."""
+        with self._database.reading() as session:
+            return _run_records(session, _run_query())
+
+    def run(self, ref: str) -> RunRecord:
+        """Return the run with this id or name, `last` for the newest.
+
+        Raises:
+            UsageError: when there is none, with the nearest name.
+        """
+        with self._database.reading() as session:
+            found = _run_records(session, _run_query().where(*_matches(ref)).limit(1))
+            if found:
+                return found[0]
+            names = session.scalars(select(RunRow.name)).all()
+        raise UsageError(_no_run(ref, names, self._database.location.shown))
+
+    def trials(self, run_id: int) -> list[TrialRecord]:
+        """Return the trials of a run by number, their windows included."""
+        with self._database.reading() as session:
+            return _trial_records(session, run_id, _windows(session, run_id))
+
+    def trials_without_windows(self, run_id: int) -> list[TrialRecord]:
+        """Return the trials of a run by number with `windows` empty: light enough for a table."""
+        with self._database.reading() as session:
+            return _trial_records(session, run_id, {})
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._database.close()
+
+
+def _new_row(new: NewRun) -> RunRow:
+    return RunRow(
+        # The default name holds the id, which the database gives.
+        name=new.name or uuid4().hex,
+        key=new.key,
+        state=RunState.RUNNING.value,
+        workload_path=new.workload_path,
+        workload_hash=new.workload_hash,
+        hardware=new.hardware,
+        facts=new.facts,
+        options=new.options,
+        baseline=new.baseline.values,
+        budget_s=new.budget_s,
+        used_s=0.0,
+        driver=new.driver,
+        created_at=datetime.now(UTC),
+    )
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and RESERVED_NAMES.fullmatch(name):
+        raise UsageError(
+            f"--name {name!r} is not possible: 'last', numbers and 'run-<number>' stand for runs "
+            "by themselves; choose another name"
+        )
+
+
+def _check_free(session: Session, new: NewRun) -> None:
+    if new.name is None:
+        return
+    taken = session.scalar(select(RunRow).where(RunRow.name == new.name))
+    if taken is None:
+        return
+    same = "is already there" if taken.key == new.key else "is another workload, machine or space"
+    raise UsageError(
+        f"--name {new.name!r} is taken: run {taken.id} of that name {same} ({taken.state}); "
+        "choose another name"
+    )
+
+
+def _run_query() -> "Select[RunRow, PlanRow | None, int]":
+    count = (
+        select(func.count())
+        .select_from(TrialRow)
+        .where(TrialRow.run_id == RunRow.id)
+        .scalar_subquery()
+    )
+    query = select(RunRow, PlanRow, count).outerjoin(PlanRow, PlanRow.run_id == RunRow.id)
+    return query.order_by(RunRow.id.desc())
+
+
+def _run_records(
+    session: Session, query: "Select[RunRow, PlanRow | None, int]"
+) -> list[RunRecord]:
+    return [run_record(row, winner, count) for row, winner, count in session.execute(query)]
+
+
+def _matches(ref: str) -> list[ColumnElement[bool]]:
+    if ref == "last":
+        return []
+    return [RunRow.id == int(ref)] if ref.isdecimal() else [RunRow.name == ref]
+
+
+def _no_run(ref: str, names: Sequence[str], shown: str) -> str:
+    if not names:
+        return f"the store {shown} has no run yet; `autotune run MODEL` makes one"
+    return f"no run {ref!r} in {shown}{nearest(ref, names)}; `autotune runs` lists all"
+
+
+def _windows(session: Session, run_id: int) -> dict[int, list[WindowRow]]:
+    query = select(WindowRow).where(WindowRow.run_id == run_id)
+    grouped: dict[int, list[WindowRow]] = defaultdict(list)
+    for row in session.scalars(query.order_by(WindowRow.number, WindowRow.position)):
+        grouped[row.number].append(row)
+    return grouped
+
+
+def _trial_records(
+    session: Session, run_id: int, windows: dict[int, list[WindowRow]]
+) -> list[TrialRecord]:
+    query = select(TrialRow).where(TrialRow.run_id == run_id).order_by(TrialRow.number)
+    return [trial_record(row, windows.get(row.number, [])) for row in session.scalars(query)]

@@ -1,0 +1,70 @@
+"""The store's contract; `autotune.storage.sql` keeps it in any database SQLAlchemy speaks."""
+
+from typing import Protocol
+
+from autotune.search_space.plan import Plan
+from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
+from autotune.trials.result import Purpose, TrialResult
+
+
+class TrialStore(Protocol):
+    """Remembers runs and trials. One writer, the driver; any number of readers.
+
+    Every method is one transaction: when it returns, its data survives SIGKILL of the driver.
+    Not thread-safe; each thread opens its own.
+
+    Raises:
+        StoreError: from any method, when the database cannot do what is asked.
+    """
+
+    def create_run(self, new: NewRun) -> RunRecord:
+        """Store a new run in state `running`."""
+
+    def find_unfinished(self, key: str) -> RunRecord | None:
+        """Return the latest running or interrupted run with this key."""
+
+    def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
+        """Make the run `running` under a new driver and drop its trials that were in flight."""
+
+    def start_trial(
+        self,
+        run_id: int,
+        number: int,
+        plan: Plan,
+        purpose: Purpose,
+        reason: str,
+        log_path: str,
+        *,
+        num_ranks: int = 1,
+    ) -> None:
+        """Store a trial in flight, on `num_ranks` devices."""
+
+    def finish_trial(self, run_id: int, number: int, result: TrialResult, used_s: float) -> None:
+        """Store how a trial ended, and the budget that the run has used by now."""
+
+    def finish_run(
+        self,
+        run_id: int,
+        state: RunState,
+        *,
+        stop_reason: str,
+        used_s: float,
+        winner: Winner | None,
+    ) -> None:
+        """Store how the run ended and what it concluded."""
+
+    def runs(self) -> list[RunRecord]:
+        """Return all runs, newest first."""
+
+    def run(self, ref: str) -> RunRecord:
+        """Return the run with this id or name, `last` for the newest.
+
+        Raises:
+            UsageError: when there is none, with the nearest name.
+        """
+
+    def trials(self, run_id: int) -> list[TrialRecord]:
+        """Return the trials of a run by number, their windows included."""
+
+    def close(self) -> None:
+        """Give the connections back."""

@@ -1,0 +1,218 @@
+"""The tables, as SQLAlchemy maps them. `migrations/` creates them; a test keeps the two equal."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Dialect,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import DateTime
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """Aware times in UTC, also in SQLite, which keeps no time zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Convert to UTC."""
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Read what SQLite gives back without a zone as UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Number(TypeDecorator[float]):
+    """A finite double or NULL: SQLite has no NaN, PostgreSQL would sort it to the top."""
+
+    impl = Double
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
+        """Drop NaN and infinities."""
+        return value if value is not None and math.isfinite(value) else None
+
+
+class Words(TypeDecorator[str]):
+    """Text from anywhere, such as a log: PostgreSQL refuses NUL, and UTF-8 lone surrogates."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Replace what no database can hold by the replacement character."""
+        if value is None:
+            return None
+        return value.encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+class Base(DeclarativeBase):
+    """All tables; constraints are named, so that migrations can find them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "pk": "pk_%(table_name)s",
+            "fk": "fk_%(table_name)s_%(referred_table_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+        }
+    )
+    type_annotation_map: ClassVar = {
+        str: Words,
+        float: Number,
+        int: BigInteger,
+        datetime: UtcTime,
+        dict[str, Any]: JSON(none_as_null=True),
+        list[Any]: JSON(none_as_null=True),
+    }
+
+
+class RunRow(Base):
+    """One `autotune run`."""
+
+    __tablename__ = "runs"
+    __table_args__ = (Index("ix_runs_key", "key", "state"),)
+
+    # SQLite numbers rows by itself only for INTEGER, which is 64 bits wide there.
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
+    )
+    name: Mapped[str] = mapped_column(String(255), unique=True)
+    key: Mapped[str] = mapped_column(String(255))
+    state: Mapped[str] = mapped_column(String(32))
+    workload_path: Mapped[str]
+    workload_hash: Mapped[str]
+    hardware: Mapped[dict[str, Any]]
+    facts: Mapped[dict[str, Any]]
+    options: Mapped[dict[str, Any]]
+    baseline: Mapped[dict[str, Any]]
+    budget_s: Mapped[float]
+    used_s: Mapped[float] = mapped_column(default=0.0)
+    driver: Mapped[str]
+    created_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+    stop_reason: Mapped[str | None]
+
+
+class TrialRow(Base):
+    """One trial, with `Measurement`'s fields as columns; `outcome` is NULL while in flight."""
+
+    __tablename__ = "trials"
+    __table_args__ = (
+        Index("ix_trials_throughput", "run_id", "throughput"),
+        Index("ix_trials_outcome", "run_id", "outcome"),
+    )
+
+    run_id: Mapped[int] = mapped_column(
+        BigInteger, ForeignKey("runs.id"), primary_key=True, autoincrement=False
+    )
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    plan: Mapped[dict[str, Any]]
+    purpose: Mapped[str] = mapped_column(String(32))
+    reason: Mapped[str]
+    num_ranks: Mapped[int] = mapped_column(server_default="1")
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+    log_path: Mapped[str | None]
+
+    outcome: Mapped[str | None] = mapped_column(String(32))
+    phase: Mapped[str | None] = mapped_column(String(32))
+    error: Mapped[str | None]
+    user_error: Mapped[bool | None]
+    peer_lost: Mapped[bool | None]
+    requested_bytes: Mapped[int | None]
+    overhead_s: Mapped[float | None]
+    total_s: Mapped[float | None]
+
+    throughput: Mapped[float | None]
+    throughput_low: Mapped[float | None]
+    throughput_high: Mapped[float | None]
+    step_ms: Mapped[float | None]
+    step_ms_spread: Mapped[float | None]
+    data_wait_share: Mapped[float | None]
+    build_s: Mapped[float | None]
+    first_step_s: Mapped[float | None]
+    warm_up_s: Mapped[float | None]
+    measure_s: Mapped[float | None]
+    first_loss: Mapped[float | None]
+    last_loss: Mapped[float | None]
+    settled: Mapped[bool | None]
+    raced: Mapped[bool | None]
+    peak_allocated_bytes: Mapped[int | None]
+    peak_reserved_bytes: Mapped[int | None]
+    peak_reserved_overall_bytes: Mapped[int | None]
+    peak_host_bytes: Mapped[int | None]
+    alloc_retries: Mapped[int | None]
+    exposed_comm_share: Mapped[float | None]
+
+    numerics: Mapped[dict[str, Any] | None]
+    traceback: Mapped[str | None]
+    log_tail: Mapped[str | None]
+
+
+class WindowRow(Base):
+    """One window of a trial's measurement, in order of `position`."""
+
+    __tablename__ = "windows"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["run_id", "number"], ["trials.run_id", "trials.number"], ondelete="CASCADE"
+        ),
+        {"sqlite_with_rowid": False},
+    )
+
+    run_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    steps: Mapped[int]
+    samples: Mapped[int]
+    seconds: Mapped[float]
+    data_wait_s: Mapped[float]
+
+
+class PlanRow(Base):
+    """The conclusion of a run: its winner."""
+
+    __tablename__ = "plans"
+
+    run_id: Mapped[int] = mapped_column(
+        BigInteger, ForeignKey("runs.id"), primary_key=True, autoincrement=False
+    )
+    plan: Mapped[dict[str, Any]]
+    kept_baseline: Mapped[bool]
+    confirmed: Mapped[bool]
+    speedup: Mapped[float | None]
+    speedup_low: Mapped[float | None]
+    speedup_high: Mapped[float | None]
+    throughput: Mapped[float]
+    baseline_throughput: Mapped[float]
+    memory_bytes: Mapped[int | None]
+    baseline_memory_bytes: Mapped[int | None]
+    how: Mapped[str]
+    changes: Mapped[dict[str, Any]]
+    remarks: Mapped[list[Any]]
+
+
+class KnobRow(Base):
+    """A knob seen in a plan and the JSON type of its values: the columns of `trials_wide`."""
+
+    __tablename__ = "knobs"
+
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)

@@ -1,0 +1,215 @@
+"""Runs and trials as plain JSON values: what `--json` prints, and what a web page may ask for.
+
+The shapes are kept: keys are only added. Times are ISO 8601 in UTC, durations `*_s` or `*_ms`,
+sizes `*_bytes`, throughputs samples per second; unknown is null, and so is every NaN.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from autotune.search_space.plan import Plan
+from autotune.storage.database import strict
+from autotune.storage.query import QueryResult
+from autotune.storage.records import RunRecord, TrialRecord, Winner
+from autotune.trials.result import Measurement, NumericsReport, Purpose
+
+NOT_SEARCHED = (Purpose.NUMERICS, Purpose.MEASURE)
+IN_FLIGHT = "in flight"
+
+
+def run_view(run: RunRecord) -> dict[str, Any]:
+    """Return one run.
+
+    Keys: `id`, `name`, `key`, `state`, `workload`, `workload_hash`, `hardware`, `facts`,
+    `options`, `num_ranks`, `baseline` (a plan), `budget_s`, `used_s`, `created_at`, `finished_at`,
+    `stop_reason`, `num_trials`, `winner` (see `winner_view`, null before there is one).
+    """
+    new = run.new
+    view = {
+        "id": run.id,
+        "name": run.name,
+        "key": new.key,
+        "state": run.state.value,
+        "workload": new.workload_path,
+        "workload_hash": new.workload_hash,
+        "hardware": new.hardware,
+        "facts": new.facts,
+        "options": new.options,
+        "num_ranks": new.num_ranks,
+        "baseline": new.baseline.values,
+        "budget_s": new.budget_s,
+        "used_s": run.used_s,
+        "created_at": run.created_at.isoformat(),
+        "finished_at": _iso(run.finished_at),
+        "stop_reason": run.stop_reason,
+        "num_trials": run.num_trials,
+        "winner": None if run.winner is None else winner_view(run.winner, new.baseline),
+    }
+    return _strict(view)
+
+
+def winner_view(winner: Winner, baseline: Plan) -> dict[str, Any]:
+    """Return a run's conclusion.
+
+    Keys: the fields of `Winner`, with `plan` as a mapping and `changes` as in `changes_view`,
+    each with its `why`.
+    """
+    changes = changes_view(winner.plan, baseline)
+    for knob, change in changes.items():
+        change["why"] = winner.changes.get(knob)
+    plain = {**asdict(winner), "plan": winner.plan.values, "changes": changes}
+    return _strict({**plain, "remarks": list(winner.remarks)})
+
+
+def changes_view(plan: Plan, baseline: Plan) -> dict[str, dict[str, Any]]:
+    """Return `{knob: {"value", "baseline"}}` where a plan differs; null: does not apply there."""
+    return {
+        knob: {"value": value, "baseline": before}
+        for knob, (value, before) in plan.diff(baseline).items()
+    }
+
+
+def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
+    """Return one trial of a list.
+
+    Keys: `run_id`, `number`, `num_ranks`, `purpose`, `reason`, `outcome` (null in flight),
+    `error`, `phase`, `plan`, `changes` (see `changes_view`), `measurement` (the fields of
+    `Measurement` without its windows, and `memory_bytes`; null without one), `numerics` (the
+    fields of `NumericsReport`, and `passed`; null without one), `requested_bytes`, `user_error`,
+    `started_at`, `finished_at`, `overhead_s`, `total_s`, `log_path`.
+    """
+    result = trial.result
+    measurement = None if result is None else result.measurement
+    numerics = None if result is None else result.numerics
+    view = {
+        "run_id": trial.run_id,
+        "number": trial.number,
+        "num_ranks": trial.num_ranks,
+        "purpose": trial.purpose.value,
+        "reason": trial.reason,
+        "outcome": None if result is None else result.outcome.value,
+        "error": None if result is None else result.error,
+        "phase": None if result is None else result.phase.value,
+        "plan": trial.plan.values,
+        "changes": changes_view(trial.plan, _comparable(baseline, trial)),
+        "measurement": None if measurement is None else _measurement(measurement),
+        "numerics": None if numerics is None else _numerics(numerics),
+        "requested_bytes": None if result is None else result.requested_bytes,
+        "user_error": None if result is None else result.user_error,
+        "started_at": trial.started_at.isoformat(),
+        "finished_at": _iso(trial.finished_at),
+        "overhead_s": None if result is None else result.overhead_s,
+        "total_s": None if result is None else result.total_s,
+        "log_path": trial.log_path,
+    }
+    return _strict(view)
+
+
+def trial_detail_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
+    """Return everything known about one trial.
+
+    Keys: those of `trial_view`, `windows` (a list of `steps`, `samples`, `seconds`,
+    `data_wait_s`, `throughput`), `traceback` and `log_tail`.
+    """
+    result = trial.result
+    measurement = None if result is None else result.measurement
+    windows = () if measurement is None else measurement.windows
+    detail = {
+        "windows": [{**asdict(window), "throughput": window.throughput} for window in windows],
+        "traceback": None if result is None else result.traceback,
+        "log_tail": None if result is None else result.log_tail,
+    }
+    return {**trial_view(trial, baseline), **_strict(detail)}
+
+
+def run_detail_view(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    """Return a run and what its trials say together.
+
+    Keys: `run` (see `run_view`), `outcomes` (`{outcome: number of trials}`, "in flight" for
+    those that have not ended), `front` (a list of `trial_view`, see `front`).
+    """
+    baseline = run.new.baseline
+    of_run = [trial for trial in trials if trial.num_ranks == run.new.num_ranks]
+    return {
+        "run": run_view(run),
+        "outcomes": outcomes(trials),
+        "front": [trial_view(trial, baseline) for trial in front(of_run)],
+    }
+
+
+def query_view(result: QueryResult) -> dict[str, Any]:
+    """Return what a query gave.
+
+    Keys: `columns`, `rows` (a list of lists in the columns' order), `truncated`.
+    """
+    rows = [[json_value(value) for value in row] for row in result.rows]
+    return {"columns": list(result.columns), "rows": rows, "truncated": result.truncated}
+
+
+def outcomes(trials: Sequence[TrialRecord]) -> dict[str, int]:
+    """Return how many trials ended in each outcome, the most frequent first."""
+    named = (IN_FLIGHT if t.outcome is None else t.outcome.value for t in trials)
+    return dict(Counter(named).most_common())
+
+
+def front(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Return the trials that no other beats in throughput without more memory, fastest first."""
+    known = [
+        (measurement.throughput, measurement.memory_bytes, trial)
+        for trial in trials
+        if (measurement := _searched(trial)) and measurement.memory_bytes is not None
+    ]
+    best: list[TrialRecord] = []
+    least = float("inf")
+    for _, memory, trial in sorted(known, key=lambda entry: (-entry[0], entry[1])):
+        if memory < least:
+            least = memory
+            best.append(trial)
+    return best
+
+
+def json_value(value: Any) -> Any:
+    """Return a database's value as JSON can hold it: times as ISO text, bytes as hexadecimal."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return strict(float(value))
+    if isinstance(value, (bytes, memoryview)):
+        return bytes(value).hex()
+    return strict(value)
+
+
+def _comparable(baseline: Plan, trial: TrialRecord) -> Plan:
+    """A trial on one device changes nothing about ranks, it has none of their knobs."""
+    if trial.num_ranks > 1 or "sharding" not in baseline:
+        return baseline
+    return Plan.of({name: value for name, value in baseline.items if name in trial.plan})
+
+
+def _searched(trial: TrialRecord) -> Measurement | None:
+    if trial.result is None or trial.purpose in NOT_SEARCHED:
+        return None
+    return trial.result.measurement
+
+
+def _measurement(measurement: Measurement) -> dict[str, Any]:
+    plain = asdict(measurement)
+    del plain["windows"]
+    return {**plain, "memory_bytes": measurement.memory_bytes}
+
+
+def _numerics(numerics: NumericsReport) -> dict[str, Any]:
+    return {**asdict(numerics), "passed": numerics.passed}
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _strict(view: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = strict(view)
+    return plain

@@ -1,0 +1,146 @@
+"""What is proposed, and what is known to fit, where a trial has several devices."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.agent import spaces
+from autotune.agent.history import Done, History
+from autotune.agent.levers import levers
+from autotune.agent.memory import cannot_fit
+from autotune.agent.sampler import Sampler
+from autotune.agent.sharded import Shardings
+from autotune.agent.spaces import check_devices, spaces_of, this_machine
+from autotune.errors import UsageError
+from autotune.search_space.conflicts import conflict
+from autotune.search_space.space import Narrowing, build_space
+from autotune.trials.result import Outcome, Purpose, TrialResult
+from tests.agent.world import CPU, GIB, GPT, GPU, ok
+
+FOUR = replace(GPU, num_devices=4, num_cores=64)
+OOM = TrialResult(outcome=Outcome.OOM, error="out of memory", total_s=5.0)
+
+
+def test_more_gpus_than_there_are_is_refused_with_their_number():
+    """The user reads how many devices a trial may have here."""
+    with pytest.raises(UsageError, match=r"--gpus-per-trial 8: this machine has 4 x a GPU; use 4"):
+        check_devices(FOUR, 8, "this machine has")
+    check_devices(FOUR, 4, "this machine has")
+
+
+def test_without_gpus_the_ranks_share_the_machine(monkeypatch):
+    """Its cores and its memory are divided, so that scouts side by side do not take them twice."""
+    monkeypatch.setattr(spaces, "detect_hardware", lambda: CPU)
+    whole, shared = this_machine(1), this_machine(2)
+    assert (whole.num_devices, shared.num_devices) == (1, 2)
+    assert shared.device_memory_bytes == whole.device_memory_bytes // 2
+
+
+def test_a_scout_takes_as_many_threads_as_a_rank(monkeypatch):
+    """What one device shows on a shared machine holds for each of several."""
+    monkeypatch.setattr(spaces, "detect_hardware", lambda: CPU)
+    found = spaces_of(GPT, this_machine(2), Narrowing(), 2)
+    assert found.scouting.baseline["threads"] == found.whole.baseline["threads"] == 1
+
+
+def test_what_only_ranks_have_may_be_fixed():
+    """The scouts, which have none of it, are not in the way of `--fix sharding`."""
+    narrowing = Narrowing(fix=(("sharding", "fsdp_zero3"), ("precision", "bf16")))
+    found = spaces_of(GPT, FOUR, narrowing, 4)
+    assert found.whole.baseline["sharding"] == "fsdp_zero3"
+    assert "sharding" not in found.scouting.baseline
+    assert found.scouting.baseline["precision"] == "bf16"
+    assert spaces_of(GPT, FOUR, Narrowing(), 1).scouting is None
+
+
+def ranks_history(*trials, facts=GPT):
+    """Return a history on four devices of `(changes, result)` pairs, the first the baseline."""
+    space = build_space(facts, FOUR, num_ranks=4)
+    done = tuple(
+        Done(
+            number=n,
+            plan=space.plan(changes),
+            purpose=Purpose.PRESET if n > 1 else Purpose.BASELINE,
+            reason="",
+            result=result,
+            num_ranks=4,
+        )
+        for n, (changes, result) in enumerate(trials, 1)
+    )
+    return History(space=space, memory_cap_bytes=133 * GIB, done=done)
+
+
+@pytest.mark.parametrize(
+    ("ran_out", "as_large", "smaller"),
+    [
+        ("fsdp_zero3", {"ddp", "zero1", "fsdp_zero2", "hsdp", "fsdp_zero3"}, set()),
+        ("fsdp_zero2", {"ddp", "zero1", "fsdp_zero2"}, {"fsdp_zero3", "hsdp"}),
+        ("hsdp", {"ddp", "hsdp"}, {"zero1", "fsdp_zero2", "fsdp_zero3"}),
+        ("ddp", {"ddp"}, {"zero1", "fsdp_zero2", "fsdp_zero3", "hsdp"}),
+    ],
+)
+def test_out_of_memory_speaks_for_shardings_that_hold_no_less(ran_out, as_large, smaller):
+    """Of hsdp and zero1 neither speaks for the other: they hold parts of different things."""
+    seen = ranks_history(({}, ok(50.0)), ({"batch_size": 64, "sharding": ran_out}, OOM))
+    fits = {
+        name: not cannot_fit(seen.space.plan({"batch_size": 64, "sharding": name}), seen)
+        for name in as_large | smaller
+    }
+    assert {name for name in fits if not fits[name]} == as_large
+
+
+def test_out_of_memory_with_buckets_does_not_speak_for_gradients_that_live_in_them():
+    """gradient_as_bucket_view saves a copy of every gradient; a hook adds one."""
+    seen = ranks_history(({}, ok(50.0)), ({"batch_size": 64}, OOM))
+    saving = {"batch_size": 64, "gradient_as_bucket_view": True}
+    assert not cannot_fit(seen.space.plan(saving), seen)
+    hooked = {"batch_size": 64, "comm_hook": "bf16", "bucket_mb": 100}
+    assert cannot_fit(seen.space.plan(hooked), seen)
+
+
+@pytest.mark.parametrize(
+    ("num_parameters", "first"), [(350_000_000, "zero1"), (1_300_000_000, "fsdp_zero3")]
+)
+def test_shardings_come_in_the_order_that_suits_the_size_of_the_model(num_parameters, first):
+    """Sharing parameters costs a small model most, and spares a large one its optimizer step."""
+    facts = replace(GPT, num_parameters=num_parameters)
+    seen = ranks_history(({}, ok(50.0)), facts=facts)
+    order = [p.plan["sharding"] for p in Shardings(at_least=0.0).candidates(seen)]
+    assert order[0] == first
+    assert sorted(order) == ["fsdp_zero2", "fsdp_zero3", "hsdp", "zero1"]
+    early = [p.plan["sharding"] for p in Shardings(at_least=1.04).candidates(seen)]
+    assert bool(early) is (num_parameters > 10**9)
+
+
+def test_a_sharding_gets_what_it_can_run_with():
+    """FSDP takes neither CUDA graphs nor channels_last; both give way, precision stays."""
+    facts = replace(GPT, has_conv2d=True)
+    graphs = {"compile_mode": "reduce-overhead", "precision": "bf16"}
+    values = {**graphs, "memory_format": "channels_last"}
+    seen = ranks_history(({}, ok(50.0)), (values, ok(90.0)), facts=facts)
+    plans = {p.plan["sharding"]: p.plan for p in Shardings(at_least=0.0).candidates(seen)}
+    sharded = plans["fsdp_zero3"]
+    assert (sharded["compile_mode"], sharded["compile_scope"]) == ("default", "block")
+    assert (sharded["memory_format"], sharded["precision"]) == ("contiguous", "bf16")
+    assert plans["zero1"]["compile_mode"] == "reduce-overhead"
+
+
+def test_the_sampler_survives_values_that_exclude_each_other():
+    """FSDP with CUDA graphs is no plan, and is passed over."""
+    seen = ranks_history(({}, ok(50.0)), ({"sharding": "fsdp_zero3"}, ok(80.0)))
+    proposed = [p.plan for p in Sampler(seed=0).candidates(seen)]
+    assert len(proposed) > 20
+    assert all(conflict(plan, GPT) is None for plan in proposed)
+
+
+def test_a_hook_promises_more_where_the_trace_shows_more_communication():
+    """Traced communication replaces the general expectation."""
+
+    def promised(exposed):
+        measured = ok(50.0)
+        traced = replace(measured.measurement, exposed_comm_share=exposed)
+        seen = ranks_history(({}, replace(measured, measurement=traced)))
+        found = [lever for lever in levers(seen, FOUR) if lever.knob == "comm_hook"]
+        return max((lever.gain for lever in found), default=1.0)
+
+    assert promised(0.0) == 1.0 < promised(None) < promised(0.4)

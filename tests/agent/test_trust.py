@@ -1,0 +1,165 @@
+"""What makes the answer worth trusting: the budget holds, noise wins nothing."""
+
+import contextlib
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.agent.history import SEARCH
+from autotune.agent.speedup import pooled, student_t
+from autotune.errors import NothingRanError
+from autotune.search_space.space import Narrowing
+from autotune.trials.interval import student_t95
+from autotune.trials.result import Outcome, Purpose, TrialResult
+from tests.agent.world import GPT, GPT_MODEL, Table, World
+
+NOTHING_HELPS = replace(GPT_MODEL, speeds={}, half_batch=0.0)
+FEW_KNOBS = Narrowing(knobs=("precision", "optimizer_impl", "pin_memory"))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(
+    budget_s=st.floats(20, 900),
+    longest_s=st.floats(1, 300),
+    failing=st.floats(0, 0.5),
+    num_devices=st.sampled_from([1, 3]),
+    seed=st.integers(0, 1000),
+)
+def test_the_run_ends_within_its_budget(budget_s, longest_s, failing, num_devices, seed):
+    """However long trials take and however they end, the budget is never exceeded."""
+
+    def unlucky(request):
+        rng = random.Random(f"{seed} {request.number}")
+        lasts_s = rng.uniform(1, longest_s)
+        if rng.random() < failing and request.number > 1:
+            outcome = rng.choice([Outcome.CRASH, Outcome.TIMEOUT, Outcome.OOM, Outcome.INFRA])
+            return TrialResult(outcome=outcome, error="unlucky", total_s=lasts_s)
+        if request.purpose is Purpose.NUMERICS:
+            return None
+        return replace(calm(request), total_s=lasts_s)
+
+    calm = World(GPT_MODEL)
+    hardware = replace(calm.hardware, num_devices=num_devices)
+    world = World(GPT_MODEL, hardware=hardware, fail=unlucky)
+    table = Table(world, GPT, budget_s, settings={}, narrowing=FEW_KNOBS)
+    # A baseline that takes too long ends the run with an error, in time like all others.
+    with contextlib.suppress(NothingRanError):
+        table.search().run()
+    assert table.clock.now() <= budget_s
+
+
+@pytest.mark.parametrize("budget_s", [60, 300])
+def test_where_nothing_helps_the_baseline_is_kept(budget_s):
+    """Noise alone wins in at most one of fifteen runs, with one round or several."""
+    kept = [
+        Table(World(NOTHING_HELPS, seed=seed, noise=0.01), GPT, budget_s, narrowing=FEW_KNOBS)
+        .search()
+        .run()
+        .kept_baseline
+        for seed in range(15)
+    ]
+    assert kept.count(False) <= 1
+
+
+def test_a_kept_baseline_says_how_the_best_other_plan_did():
+    """Keeping the baseline is an answer with numbers: the other plan's ratio and interval."""
+    narrowing = Narrowing(knobs=("pin_memory",))
+    table = Table(World(NOTHING_HELPS, seed=3), GPT, 300, narrowing=narrowing)
+    winner = table.search().run()
+    assert winner.kept_baseline
+    assert winner.plan == table.space.baseline
+    assert (winner.speedup, winner.changes) == (1.0, {})
+    assert any("keep your baseline" in remark for remark in winner.remarks)
+
+
+def test_where_everything_loses_nothing_is_confirmed():
+    """With every other plan clearly slower, no time goes into confirming."""
+    hurts = replace(GPT_MODEL, speeds={"pin_memory": {True: 0.5}})
+    table = Table(World(hurts), GPT, 300, narrowing=Narrowing(knobs=("pin_memory",)))
+    winner = table.search().run()
+    assert winner.kept_baseline
+    assert not winner.confirmed
+    assert len(table.world.requests) == 2
+
+
+def test_the_interval_of_the_best_of_three_covers_the_truth():
+    """Chosen as the fastest of three equal plans, 1.0 stays inside at least 93 times of 100."""
+    rng = random.Random(0)
+    inside = 0
+    for _ in range(1000):
+        repeats = {
+            name: [rng.lognormvariate(0.0, 0.01) for _ in range(3)]
+            for name in ("base", "a", "b", "c")
+        }
+        best = max("abc", key=lambda name: sum(repeats[name]))
+        found = pooled(repeats, best, "base")
+        inside += found.low <= 1.0 <= found.high
+    assert inside >= 930
+
+
+def test_one_round_gives_no_pooled_interval():
+    """A single process of each plan says nothing about how processes differ."""
+    assert pooled({"base": [1.0], "a": [2.0]}, "a", "base") is None
+
+
+def test_student_t_agrees_with_the_table():
+    """For one interval the factor is the table's, and more intervals make it larger."""
+    for degrees in (1, 2, 3, 8, 17, 30):
+        assert student_t(degrees) == pytest.approx(student_t95(degrees), abs=1e-3)
+    assert student_t(4, 3) == pytest.approx(3.961, abs=1e-3)
+
+
+def test_one_round_says_where_its_interval_comes_from():
+    """A short budget confirms once, and the user reads what the interval rests on."""
+    winner = Table(World(GPT_MODEL), GPT, budget_s=50, narrowing=FEW_KNOBS).search().run()
+    assert winner.confirmed
+    assert "one fresh process each" in winner.how
+    assert winner.speedup_low > 1.0
+
+
+def test_a_slow_baseline_leaves_its_time_to_the_search():
+    """Where no confirmation can be paid, trials run while they fit, and nothing is confirmed."""
+    world = World(GPT_MODEL, trial_s=30.0)
+    table = Table(world, GPT, budget_s=105, narrowing=FEW_KNOBS)
+    winner = table.search().run()
+    assert len(world.requests) == 3
+    assert {r.purpose for r in world.requests} <= SEARCH
+    assert not winner.kept_baseline
+    assert not winner.confirmed
+    assert (winner.speedup, winner.speedup_low, winner.speedup_high) == (None, None, None)
+    assert any(remark.startswith("not confirmed: no time") for remark in winner.remarks)
+    assert "without time to confirm" in table.record().stop_reason
+
+
+def test_a_slow_baseline_is_followed_by_one_round_where_that_can_be_paid():
+    """Time for one trial and one round of confirming, but no check: the user reads all of it."""
+    world = World(GPT_MODEL, trial_s=30.0)
+    table = Table(world, GPT, budget_s=140, narrowing=FEW_KNOBS)
+    winner = table.search().run()
+    own, found = Purpose.BASELINE, Purpose.PRESET
+    assert [r.purpose for r in world.requests] == [own, found, *[Purpose.CONFIRM] * 2]
+    assert winner.confirmed
+    assert "one fresh process each" in winner.how
+    assert any(remark.startswith("numerics not checked") for remark in winner.remarks)
+    assert "but for confirming" in table.record().stop_reason
+
+
+def test_time_for_the_baseline_alone_is_not_a_comparison():
+    """Keeping the baseline then says that it was compared with nothing."""
+    world = World(GPT_MODEL, trial_s=30.0)
+    winner = Table(world, GPT, budget_s=50, narrowing=FEW_KNOBS).search().run()
+    assert winner.kept_baseline
+    assert not winner.confirmed
+    assert "nothing but your own configuration was measured" in winner.remarks
+
+
+def test_within_one_percent_the_smaller_plan_wins():
+    """Of plans that are equally fast, the one with much less memory is chosen."""
+    saturated = replace(GPT_MODEL, half_batch=0.02)
+    narrowing = Narrowing(knobs=("batch_size", "precision"))
+    winner = Table(World(saturated, noise=0.001), GPT, 900, narrowing=narrowing).search().run()
+    assert winner.plan["precision"] == "bf16"
+    assert winner.plan["batch_size"] <= 16

@@ -1,0 +1,311 @@
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from autotune.cli.query import query
+from autotune.cli.runs import runs
+from autotune.cli.show import print_winner, show
+from autotune.cli.trials import trials
+from autotune.errors import StoreError, UsageError
+from autotune.search_space.plan import Plan
+from autotune.storage.records import NewRun, RunState, Winner
+from autotune.storage.sql import open_store
+from autotune.storage.views import winner_view
+from autotune.trials.result import (
+    Measurement,
+    Outcome,
+    Phase,
+    Purpose,
+    TrialResult,
+    Window,
+)
+
+BASELINE = Plan.of({"precision": "fp32", "workers": 0})
+BF16 = Plan.of({"precision": "bf16", "workers": 0})
+LOADED = Plan.of({"precision": "bf16", "workers": 4, "prefetch": 2})
+
+MEASURED = {
+    "step_ms": 12.5,
+    "step_ms_spread": 0.01,
+    "data_wait_share": 0.25,
+    "build_s": 0.5,
+    "first_step_s": 61.0,
+    "warm_up_s": 1.0,
+    "measure_s": 2.0,
+    "first_loss": 2.5,
+    "settled": True,
+    "windows": (Window(steps=10, samples=100, seconds=0.5, data_wait_s=0.1),) * 2,
+}
+
+
+def _ok(throughput, memory_gib, last_loss=1.5):
+    measurement = Measurement(
+        throughput=throughput,
+        throughput_low=throughput * 0.99,
+        throughput_high=throughput * 1.01,
+        last_loss=last_loss,
+        peak_reserved_overall_bytes=memory_gib * 2**30,
+        **MEASURED,
+    )
+    return TrialResult(outcome=Outcome.OK, measurement=measurement, total_s=9.0, overhead_s=1.0)
+
+
+FAILED = TrialResult(
+    outcome=Outcome.OOM,
+    error="tried to allocate [90 GiB]",
+    traceback="model.py, line 3",
+    phase=Phase.FIRST_STEP,
+    requested_bytes=90 * 2**30,
+    log_tail="[bold]not markup[/bold]\n",
+)
+WINNER = Winner(
+    plan=LOADED,
+    kept_baseline=False,
+    confirmed=True,
+    speedup=2.1,
+    speedup_low=2.05,
+    speedup_high=2.15,
+    throughput=210.0,
+    baseline_throughput=100.0,
+    memory_bytes=3 * 2**30,
+    baseline_memory_bytes=4 * 2**30,
+    how="3 fresh processes each.",
+    changes={"precision": "worth 50 %"},
+    remarks=("Watch the learning rate.",),
+)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A store with a run named `mine`: four trials that ended, one in flight, a winner."""
+    path = str(tmp_path / "runs.db")
+    store = open_store(path)
+    run = store.create_run(
+        NewRun(
+            key="key",
+            name="mine",
+            workload_path="/home/me/my model.py",
+            workload_hash="abc",
+            hardware={"device_name": "NVIDIA H200"},
+            facts={},
+            options={},
+            baseline=BASELINE,
+            budget_s=900.0,
+            driver="host:1:1",
+        )
+    )
+    tried = [
+        (BASELINE, Purpose.BASELINE, _ok(100.0, 4)),
+        (BF16, Purpose.PRESET, _ok(150.0, 2, last_loss=math.nan)),
+        (LOADED, Purpose.PRESET, _ok(210.0, 3)),
+        (LOADED, Purpose.LADDER, FAILED),
+    ]
+    for number, (plan, purpose, result) in enumerate(tried, start=1):
+        store.start_trial(run.id, number, plan, purpose, "because", f"{number}.log")
+        store.finish_trial(run.id, number, result, 60.0 * number)
+    store.start_trial(run.id, 5, BF16, Purpose.SAMPLER, "to see", "5.log")
+    store.finish_run(run.id, RunState.DONE, stop_reason="budget", used_s=300.0, winner=WINNER)
+    store.close()
+    return path
+
+
+def _call(*args):
+    """Run a command as the program would, and return its stdout."""
+    app = typer.Typer()
+    for command in (runs, trials, show, query):
+        app.command(command.__name__)(command)
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def _strict_json(text):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def _csv(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_runs_are_listed_with_what_they_concluded(file):
+    """A line for each run: its name, both throughputs, and the speed-up with its interval."""
+    (line,) = [line for line in _call("runs", "--storage", file).splitlines() if "mine" in line]
+    words = "1 mine done my model.py 5 100 210 2.10x (2.05 to 2.15) 5m 00s"
+    assert " ".join(line.split()).startswith(words)
+
+
+def test_runs_as_json_and_csv_say_the_same(file):
+    """Programs get the numbers unrounded, under the same names."""
+    (run,) = _strict_json(_call("runs", "--storage", file, "--json"))
+    (row,) = _csv(_call("runs", "--storage", file, "--csv"))
+    assert run["winner"]["speedup"] == float(row["speedup"]) == 2.1
+    assert run["name"] == row["name"] == "mine"
+    assert run["winner"]["plan"] == LOADED.values
+    assert run["winner"]["changes"]["precision"] == {
+        "value": "bf16",
+        "baseline": "fp32",
+        "why": "worth 50 %",
+    }
+
+
+def test_an_empty_store_has_no_runs(tmp_path):
+    """Before the first run there is a sentence for people and an empty list for programs."""
+    open_store(str(tmp_path / "runs.db")).close()
+    assert "No run yet" in _call("runs", "--storage", tmp_path / "runs.db")
+    assert _strict_json(_call("runs", "--storage", tmp_path / "runs.db", "--json")) == []
+
+
+def test_a_winner_that_was_not_confirmed_is_called_so(capsys):
+    """Measured in one process, it is shown without a speed-up and without an interval."""
+    interval = {"speedup": None, "speedup_low": None, "speedup_high": None}
+    winner = replace(WINNER, confirmed=False, **interval)
+    print_winner(winner_view(winner, BASELINE))
+    out = capsys.readouterr().out
+    assert "not confirmed" in out
+    assert "Speed-up" not in out
+    assert "interval" not in out
+
+
+def test_trials_are_listed_with_what_they_change(file):
+    """A line for each trial: what it changes, what it gave, or why it failed."""
+    lines = _call("trials", "mine", "--storage", file).splitlines()
+    (loaded,) = [line for line in lines if line.strip().startswith("3 ")]
+    assert "precision=bf16 prefetch=2 workers=4" in loaded
+    assert loaded.split()[-7:] == ["210", "1.0", "12.5", "25.0", "3.00", "ok", "because"]
+    (failed,) = [line for line in lines if line.strip().startswith("4 ")]
+    assert "oom" in failed
+    assert "tried to allocate [90 GiB]" in failed
+    assert "throughput (samples/s)" in "".join(lines[:2])
+
+
+def test_trials_can_be_chosen_and_sorted(file):
+    """`--where` and `--sort` work on the columns of trials_wide."""
+    args = ["trials", "last", "--storage", file, "--json"]
+    chosen = _strict_json(_call(*args, "--where", "precision = 'bf16'", "--sort", "throughput"))
+    assert [trial["number"] for trial in chosen] == [3, 2, 4, 5]
+    turned = _strict_json(_call(*args, "--sort", "-number"))
+    assert [trial["number"] for trial in turned] == [5, 4, 3, 2, 1]
+
+
+def test_trials_as_json_hold_no_nan(file):
+    """Unknown numbers are null, and a trial in flight has no outcome."""
+    found = _strict_json(_call("trials", "mine", "--storage", file, "--json"))
+    assert found[1]["measurement"]["last_loss"] is None
+    assert found[2]["measurement"]["memory_bytes"] == 3 * 2**30
+    assert found[2]["changes"]["prefetch"] == {"value": 2, "baseline": None}
+    assert found[3]["measurement"] is None
+    assert (found[4]["outcome"], found[4]["finished_at"]) == (None, None)
+
+
+def test_trials_as_csv_have_a_column_per_knob(file):
+    """A spreadsheet gets plan and measurement side by side."""
+    rows = _csv(_call("trials", "mine", "--storage", file, "--csv"))
+    assert [row["precision"] for row in rows] == ["fp32", "bf16", "bf16", "bf16", "bf16"]
+    assert rows[2]["throughput"] == "210.0"
+    assert rows[3]["throughput"] == ""
+
+
+def test_a_run_is_shown_with_its_conclusion(file):
+    """Speed-up with its interval, memory, changes with their reasons, failures, front."""
+    text = " ".join(_call("show", "mine", "--storage", file).split())
+    assert "Speed-up 2.10x (2.05 to 2.15), 95 % interval. 3 fresh processes each." in text
+    assert "baseline 100 4.00" in text
+    assert "winner 210 3.00" in text
+    assert "precision fp32 bf16 worth 50 %" in text
+    assert "Watch the learning rate." in text
+    assert "trials 5: 3 ok, 1 oom, 1 in flight" in text
+    assert "stopped budget" in text
+
+
+def test_the_front_holds_what_nothing_beats(file):
+    """A slower trial is on the front only if it needs less memory."""
+    shown = _strict_json(_call("show", "mine", "--storage", file, "--json"))
+    assert [trial["number"] for trial in shown["front"]] == [3, 2]
+    assert shown["outcomes"] == {"ok": 3, "oom": 1, "in flight": 1}
+    assert shown["run"]["winner"]["confirmed"] is True
+
+
+def test_a_failed_trial_is_shown_with_what_the_user_needs(file):
+    """The error, the traceback, the end of the log as it was printed, and how to try again."""
+    text = _call("show", "mine", "4", "--storage", file)
+    assert "tried to allocate [90 GiB] (in first_step)" in text
+    assert "90.00 GiB" in text
+    assert "model.py, line 3" in text
+    assert "[bold]not markup[/bold]" in text
+    assert f"autotune export mine --trial 4 -o trial-4.yaml --storage {file}" in text
+    assert "autotune measure '/home/me/my model.py' --plan trial-4.yaml" in text
+
+
+def test_a_measured_trial_is_shown_with_its_windows(file):
+    """The steady state, the phases and the raw series."""
+    text = " ".join(_call("show", "mine", "3", "--storage", file).split())
+    assert "throughput 210 samples/s (207.9 to 212.1)" in text
+    assert "first step 1m 01s" in text
+    assert "windows 2 with 20 steps in 2.0 s, 200 to 200 samples/s, settled" in text
+    detail = _strict_json(_call("show", "mine", "3", "--storage", file, "--json"))
+    assert [window["throughput"] for window in detail["windows"]] == [200.0, 200.0]
+    assert detail["measure_again"][1].endswith("--plan trial-3.yaml")
+
+
+def test_an_unknown_trial_is_refused(file):
+    """A number that the run does not have names the command that lists them."""
+    with pytest.raises(UsageError, match=r"no trial 77.*`autotune trials mine` lists them"):
+        _call("show", "mine", "77", "--storage", file)
+
+
+def test_sql_is_answered_as_table_json_and_csv(file):
+    """One question, three forms."""
+    sql = "SELECT precision, max(throughput) AS best FROM trials_wide GROUP BY 1 ORDER BY 2"
+    assert "bf16" in _call("query", sql, "--storage", file)
+    assert _strict_json(_call("query", sql, "--storage", file, "--json")) == {
+        "columns": ["precision", "best"],
+        "rows": [["fp32", 100.0], ["bf16", 210.0]],
+        "truncated": False,
+    }
+    assert _csv(_call("query", sql, "--storage", file, "--csv"))[1]["best"] == "210.0"
+
+
+def test_a_cut_answer_says_so_beside_the_results(file):
+    """`truncated` is in the JSON, and people are told on stderr, not among the results."""
+    code = "import sys; from autotune.cli.query import query; query(sys.argv[1], "
+    code += "storage=sys.argv[2], max_rows=1, as_csv=True)"
+    command = [sys.executable, "-c", code, "SELECT number FROM trials", file]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout == "number\n1\n"
+    assert ran.stderr == "only the first 1 rows are shown; see --max-rows\n"
+
+
+def test_two_forms_at_once_are_refused(file):
+    """`--json --csv` cannot both be had."""
+    with pytest.raises(UsageError, match="--json and --csv exclude each other"):
+        _call("runs", "--storage", file, "--json", "--csv")
+
+
+@pytest.mark.parametrize("args", [["runs"], ["trials", "x"], ["show", "x"], ["query", "SELECT 1"]])
+def test_reading_commands_make_no_store(tmp_path, args):
+    """A store that is not there stays away, and the message names the command that makes one."""
+    with pytest.raises(StoreError, match=r"there is no store .*`autotune run MODEL` creates one"):
+        _call(*args, "--storage", tmp_path / "none.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_commands_import_neither_torch_nor_ray():
+    """Looking at results is quick, and works where neither is installed."""
+    code = (
+        "import sys; from autotune.cli import query, runs, show, trials;"
+        "print({'torch', 'ray', 'optuna', 'alembic', 'psycopg'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "set()\n"

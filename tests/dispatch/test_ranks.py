@@ -1,0 +1,101 @@
+"""Trials of several ranks: whatever happens to one ends all of them, and the next trial runs."""
+
+import dataclasses
+import json
+
+import pytest
+
+from autotune.dispatch.ray_runner import RayRunner
+from autotune.dispatch.reaper import RUN_VARIABLE, TRIAL_VARIABLE, find, has_mark
+from autotune.dispatch.site import LocalSite
+from autotune.trials.request import Deadlines, RankPlace
+from autotune.trials.result import Outcome
+
+TWO = RankPlace(world_size=2)
+
+
+@pytest.fixture(scope="module")
+def pair(cpu, entries_importable, tmp_path_factory):
+    """A runner with two seats."""
+    two = dataclasses.replace(cpu, num_devices=2)
+    log_dir = tmp_path_factory.mktemp("logs")
+    with (
+        LocalSite(two) as site,
+        RayRunner(site, log_dir=log_dir, entry="faulty_entries:on_rank_one") as runner,
+    ):
+        yield runner
+
+
+@pytest.fixture
+def run_pair(pair, make_request):
+    """Run one trial of two ranks to its end."""
+
+    def run(fault: str, **more):
+        pair.submit(make_request(fault, place=TWO, **more))
+        (finished,) = pair.wait(300.0)
+        return finished.result
+
+    return run
+
+
+def processes_of_trials(runner: RayRunner) -> set[int]:
+    blank = "0" * 32
+    ours = find(RUN_VARIABLE, runner._site.scope.token)
+    return {pid for pid in ours if not has_mark(pid, TRIAL_VARIABLE, blank)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "words"),
+    [
+        ("segfault", Outcome.CRASH, "rank 1: the trial's process died in phase build: SIGSEGV"),
+        ("kill", Outcome.CRASH, "rank 1: the trial's process died in phase build: SIGKILL"),
+        ("exit", Outcome.CRASH, "rank 1: the trial's process died in phase build: it exited"),
+        ("oom", Outcome.OOM, "rank 1: out of memory"),
+        ("orphan_and_kill", Outcome.CRASH, "rank 1: the trial's process died in phase build"),
+    ],
+)
+def test_one_rank_ends_all(run_pair, pair, fault, outcome, words):
+    """With its own reason, while the other would wait for ever; no process is left."""
+    result = run_pair(fault)
+    assert result.outcome is outcome
+    assert str(result.error).startswith(words)
+    assert not processes_of_trials(pair)
+
+
+@pytest.mark.parametrize("fault", ["python_loop", "native_loop"])
+def test_one_hung_rank_ends_all_at_the_deadline(run_pair, pair, fault):
+    """As a timeout, with both ranks' stacks in the log."""
+    result = run_pair(fault, deadlines=Deadlines(build_s=1.0))
+    assert result.outcome is Outcome.TIMEOUT
+    assert fault in result.log_tail
+    assert "in on_rank_one" in result.log_tail
+    assert not processes_of_trials(pair)
+
+
+def test_the_next_trial_runs(run_pair):
+    """After all that, two ranks end well, and both logs are kept."""
+    result = run_pair("none", number=5)
+    assert result.outcome is Outcome.OK
+    assert result.log_tail == "[rank 0]\nrank 0 of 2\n[rank 1]\nrank 1 of 2\n"
+
+
+def test_one_device_trials_run_side_by_side(pair, make_request):
+    """Two one-rank trials fill two devices; a third waits."""
+    alone = {"place": RankPlace(), "give_up_after_s": 60.0}
+    pair.submit(make_request("python_loop", number=1, **alone))
+    pair.submit(make_request("python_loop", number=2, **alone))
+    with pytest.raises(RuntimeError, match="0 devices are free"):
+        pair.submit(make_request("none", number=3, **alone))
+    for number in (1, 2):
+        pair.cancel(number, "enough")
+    ended = {f.request.number for _ in range(2) for f in pair.wait(300.0)}
+    assert ended == {1, 2}
+
+
+def test_ranks_know_their_place(run_pair, pair, monkeypatch):
+    """As torchrun tells it: rank, local rank, world size, and where the first rank listens."""
+    monkeypatch.setattr(pair, "_entry", "faulty_entries:where")
+    error = str(run_pair("none").error)
+    place = json.loads(error.removeprefix("rank 0: "))
+    assert place["master_port"] > 0
+    assert (place["world_size"], place["local_world_size"]) == (2, 2)

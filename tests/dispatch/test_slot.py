@@ -1,0 +1,70 @@
+"""The keeper of a device, without a cluster around it."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.dispatch.job import Job
+from autotune.dispatch.mark import new_token
+from autotune.dispatch.parcel import pack
+from autotune.dispatch.slot import Remains, Slot
+from autotune.trials.result import Phase, TrialResult
+
+
+@pytest.fixture
+def slot(entries_importable):
+    """A slot that is ready for jobs."""
+    keeper = Slot("cpu")
+    keeper.open(new_token(), frozenset(os.sched_getaffinity(0)), None)
+    yield keeper
+    keeper._server.close()
+    keeper._server.scope.close()
+
+
+@pytest.fixture
+def job(make_request, tmp_path):
+    """Return a function that makes the job of a trial."""
+
+    def make(fault: str, entry: str = "run") -> Job:
+        request = make_request(fault)
+        log = str(tmp_path / "log")
+        entry = f"faulty_entries:{entry}"
+        return Job(entry=entry, argument=request, log=log, token=new_token())
+
+    return make
+
+
+def test_a_slot_tells_what_remained(slot, job):
+    """After what the trial yields comes how its process ended, and the end of its output."""
+    phase, remains = slot.run(job("kill"))
+    assert phase is Phase.BUILD
+    assert remains == Remains(log_tail="trial 1 speaks\n", exit_code=-9)
+
+
+def test_a_job_that_was_ended_before_it_began_does_not_run_on(slot, job):
+    """The word to end it may overtake the job itself."""
+    task = job("python_loop")
+    slot.end(task.token)
+    *_, remains = slot.run(task)
+    assert remains.exit_code == -9
+
+
+def test_the_workload_travels_to_a_node_that_lacks_it(slot, job, tmp_path):
+    """A trial finds the files of the driver's folder, its own modules among them."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "model.py").write_text("import lib")
+    (theirs / "lib.py").write_text("x = 1")
+    slot.unpack("/of/the/driver", pack(theirs))
+    task = job("none", "own_files")
+    where = {"workload_path": "/of/the/driver/model.py", "working_dir": "/of/the/driver"}
+    task = replace(task, argument=replace(task.argument, **where), log="/of/the/driver/log")
+    result, remains = slot.run(task)
+    assert isinstance(result, TrialResult)
+    seen = json.loads(str(result.error))
+    assert (seen["model"], seen["lib"]) == ("import lib", "x = 1")
+    assert Path(seen["working_dir"]).is_dir()
+    assert remains.exit_code == 0

@@ -1,0 +1,161 @@
+"""`autotune export` on a real store."""
+
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from autotune.export.plan_file import load_plan_file
+from autotune.search_space.plan import Plan
+from autotune.storage.records import NewRun, RunState, Winner
+from autotune.storage.sql import open_store
+from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
+
+BASELINE = Plan.of({"precision": "fp32", "workers": 0})
+FASTER = Plan.of({"precision": "bf16", "workers": 0})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A working directory with a store: trial 1 the baseline, 2 faster, 3 out of memory."""
+    with closing(open_store(str(tmp_path / "autotune.db"))) as store:
+        run = store.create_run(new_run())
+        trials = [(BASELINE, ok(100.0)), (FASTER, ok(150.0)), (FASTER, oom())]
+        for number, (plan, result) in enumerate(trials, start=1):
+            purpose = Purpose.BASELINE if number == 1 else Purpose.PRESET
+            store.start_trial(run.id, number, plan, purpose, "a reason", "trial.log")
+            store.finish_trial(run.id, number, result, used_s=1.0)
+    return tmp_path
+
+
+@pytest.fixture
+def concluded(folder):
+    """The same, with a winner."""
+    with closing(open_store(str(folder / "autotune.db"))) as store:
+        store.finish_run(
+            store.run("last").id, RunState.DONE, stop_reason="done", used_s=9.0, winner=winner()
+        )
+    return folder
+
+
+def new_run():
+    return NewRun(
+        key="key",
+        name="first",
+        workload_path="/home/ada/model.py",
+        workload_hash="0123456789ab",
+        hardware={"device_name": "a processor", "versions": {"torch": "2.13.0"}},
+        facts={},
+        options={},
+        baseline=BASELINE,
+        budget_s=60.0,
+        driver="host:1:1",
+    )
+
+
+def winner():
+    return Winner(
+        plan=FASTER,
+        kept_baseline=False,
+        confirmed=True,
+        speedup=1.5,
+        speedup_low=1.4,
+        speedup_high=1.6,
+        throughput=150.0,
+        baseline_throughput=100.0,
+        memory_bytes=2**30,
+        baseline_memory_bytes=2**31,
+        how="2 fresh processes each",
+        changes={"precision": "less to move"},
+    )
+
+
+def ok(throughput):
+    measured = Measurement(
+        throughput=throughput,
+        throughput_low=throughput - 1,
+        throughput_high=throughput + 1,
+        step_ms=10.0,
+        step_ms_spread=0.01,
+        data_wait_share=0.0,
+        build_s=1.0,
+        first_step_s=1.0,
+        warm_up_s=1.0,
+        measure_s=1.0,
+        first_loss=2.0,
+        last_loss=1.0,
+        settled=True,
+        peak_host_bytes=2**29,
+    )
+    return TrialResult(outcome=Outcome.OK, measurement=measured)
+
+
+def oom():
+    return TrialResult(outcome=Outcome.OOM, error="out of memory")
+
+
+@pytest.fixture
+def export(type_command):
+    """Type `autotune export` and more; give status, stdout and stderr."""
+    return partial(type_command, "autotune", "export")
+
+
+def test_export_writes_the_winner(concluded, export):
+    """The winner's file has its plan, its numbers, and where they were measured."""
+    status, out, err = export("first", "-o", "fast.toml")
+    assert (status, out) == (0, "written: fast.toml\n"), err
+    file = load_plan_file(concluded / "fast.toml")
+    assert (file.plan, file.baseline) == (FASTER, BASELINE)
+    assert (file.speedup, file.speedup_low, file.speedup_high) == (1.5, 1.4, 1.6)
+    assert (file.throughput, file.baseline_throughput, file.confirmed) == (150.0, 100.0, True)
+    assert (file.memory_bytes, file.baseline_memory_bytes) == (2**30, 2**31)
+    assert file.changes == {"precision": "less to move"}
+    assert (file.workload_path, file.workload_hash) == ("/home/ada/model.py", "0123456789ab")
+    assert (file.hardware, file.versions) == ({"device_name": "a processor"}, {"torch": "2.13.0"})
+
+
+def test_export_writes_a_trial(folder, export):
+    """A trial's file has its speed against the baseline trial's, and says it is unconfirmed."""
+    status, _, err = export("last", "--trial", "2", "-o", "plan", "--format", "json")
+    assert status == 0, err
+    (folder / "plan").rename(folder / "plan.json")
+    file = load_plan_file(folder / "plan.json")
+    assert (file.plan, file.throughput, file.speedup) == (FASTER, 150.0, 1.5)
+    assert (file.speedup_low, file.confirmed, file.memory_bytes) == (None, False, 2**29)
+    assert file.how == "trial 2, measured once and not confirmed"
+
+
+def test_export_writes_a_failed_trial(folder, export):
+    """A plan that did not run can be exported to try it again; the file makes up no number."""
+    status, _, err = export("last", "--trial", "3")
+    assert status == 0, err
+    file = load_plan_file(folder / "plan.yaml")
+    assert (file.plan, file.throughput, file.speedup) == (FASTER, None, None)
+    assert file.how == "trial 3 gave no measurement: oom"
+
+
+def test_a_run_without_a_winner(folder, export):
+    """Before a run concludes there is nothing to export, and the way out is named."""
+    status, out, err = export("first")
+    assert (status, out) == (2, "")
+    assert "run first is running and has no winner" in err
+    assert "--trial N" in err
+    assert not (folder / "plan.yaml").exists()
+
+
+def test_a_trial_that_is_not_there(folder, export):
+    """An unknown trial is a usage error that says where to look."""
+    status, _, err = export("first", "--trial", "9")
+    assert status == 2
+    assert "run first has no trial 9" in err
+    assert "`autotune trials first` lists them" in err
+
+
+def test_a_file_of_the_users_is_left_alone(concluded, export):
+    """`-o` on a file that is not a plan file changes nothing, until --force asks for it."""
+    path = concluded / "config.yaml"
+    path.write_text("learning_rate: 0.1\n")
+    assert export("first", "-o", "config.yaml")[0] == 2
+    assert path.read_text() == "learning_rate: 0.1\n"
+    assert export("first", "-o", "config.yaml", "--force")[0] == 0
+    assert load_plan_file(path).plan == FASTER

@@ -1,0 +1,140 @@
+"""The space: what applies, why not, and what plans come out of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.errors import PlanError, UsageError
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.knobs import CATALOGUE, Numerics
+from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.space import Narrowing, build_space
+from tests.search_space.machines import CPU_MACHINE, GPU_MACHINE
+
+FACTS = WorkloadFacts(
+    batch_size=32,
+    dataset_len=10_000,
+    num_blocks=12,
+    has_conv2d=True,
+    optimizer_impls=("foreach", "fused"),
+)
+
+
+def test_every_knob_applies_or_says_why_not():
+    """On any machine, for any workload: nothing vanishes without a reason."""
+    poor = WorkloadFacts(batch_size=1, dataset_len=1, compiler_problem="no compiler")
+    for facts in (FACTS, poor):
+        for hardware in (CPU_MACHINE, GPU_MACHINE):
+            space = build_space(facts, hardware)
+            varying = {domain.knob.name for domain in space.domains if domain.varies}
+            assert varying | set(space.out) == {knob.name for knob in CATALOGUE}
+            assert all(space.out.values())
+
+
+def test_the_first_value_is_what_the_users_code_does():
+    """The baseline changes nothing."""
+    baseline = build_space(FACTS, GPU_MACHINE).baseline.values
+    assert baseline["compile_mode"] == "off"
+    assert baseline["precision"] == "fp32"
+    assert baseline["batch_size"] == 32
+    assert baseline["workers"] == 0
+    assert "prefetch" not in baseline
+    assert "compile_scope" not in baseline
+
+
+def test_a_plan_has_each_knob_that_applies_and_no_other():
+    """Conditional knobs come and go with the knob they depend on."""
+    space = build_space(FACTS, GPU_MACHINE)
+    plan = space.plan({"workers": 4, "compile_mode": "default"})
+    assert plan["prefetch"] == 2
+    assert plan["compile_scope"] == "model"
+    assert "prefetch" not in space.plan({"workers": 0}, plan)
+
+
+def test_plans_are_values():
+    """Equal, hashable, independent of the order they were written in."""
+    one, two = Plan.of({"a": 1, "b": 2}), Plan.of({"b": 2, "a": 1})
+    assert one == two
+    assert len({one, two}) == 1
+    assert one.digest == two.digest
+    assert one.diff(Plan.of({"a": 3})) == {"a": (1, 3), "b": (2, None)}
+    assert describe_diff(one, two) == "baseline"
+
+
+def test_the_global_batch_is_kept():
+    """Batch times accumulation is always GLOBAL_BATCH_SIZE; only divisors are offered."""
+    space = build_space(replace(FACTS, global_batch_size=256), GPU_MACHINE)
+    sizes = [int(value) for value in space.by_name["batch_size"].values]
+    assert sizes[0] == 32
+    assert all(256 % size == 0 for size in sizes)
+    for size in sizes:
+        plan = space.plan({"batch_size": size})
+        assert int(plan["batch_size"]) * int(plan["accumulation"]) == 256
+
+
+REFUSED = {
+    "knob": ({"precison": "bf16"}, "did you mean 'precision'"),
+    "value": ({"precision": "bf61"}, "did you mean 'bf16'"),
+    "does_not_apply": ({"accumulation": 2}, "GLOBAL_BATCH_SIZE is not set"),
+    "too_large": ({"batch_size": 20_000}, "more than the 10000 samples"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused_with_the_nearest(case):
+    """Unknown knobs and values, and values that this workload cannot have."""
+    values, words = REFUSED[case]
+    with pytest.raises(PlanError, match=words):
+        build_space(FACTS, GPU_MACHINE).plan(values)
+
+
+def test_a_batch_that_does_not_divide_names_two_that_do():
+    """The message holds the value, the rule and the way out."""
+    space = build_space(replace(FACTS, global_batch_size=512), GPU_MACHINE)
+    with pytest.raises(PlanError, match=r"batch_size=48 does not divide .*=512; use 32 or 64"):
+        space.plan({"batch_size": 48})
+
+
+def test_fix_holds_a_knob_in_every_plan():
+    """Also in the baseline, also at a count that the space would not offer."""
+    space = build_space(FACTS, GPU_MACHINE, Narrowing(fix=(("batch_size", "48"),)))
+    assert space.baseline["batch_size"] == 48
+    assert not space.by_name["batch_size"].varies
+    assert "--fix batch_size=48" in space.out["batch_size"]
+
+
+def test_knobs_leaves_only_those():
+    """`--knobs` holds everything else at the baseline."""
+    space = build_space(FACTS, GPU_MACHINE, Narrowing(knobs=("precision",)))
+    assert [d.knob.name for d in space.domains if d.varies] == ["precision"]
+
+
+@pytest.mark.parametrize("option", ["knobs", "allow"])
+def test_an_unknown_knob_in_an_option_is_refused(option):
+    """With the option's name and the nearest knob."""
+    with pytest.raises(UsageError, match=f"--{option}.*did you mean 'precision'"):
+        build_space(FACTS, GPU_MACHINE, Narrowing(**{option: ("precisoin",)}))
+
+
+def test_numerics_is_the_widest_change_allowed():
+    """`exact` leaves no rounding and no precision; the batch changes the training, so it stays."""
+    space = build_space(FACTS, GPU_MACHINE, Narrowing(numerics=Numerics.EXACT))
+    varying = {d.knob.name for d in space.domains if d.varies}
+    assert varying <= {"workers", "prefetch", "pin_memory", "activation_checkpointing", "threads"}
+    allowed = Narrowing(numerics=Numerics.EXACT, allow=("precision",))
+    assert build_space(FACTS, GPU_MACHINE, allowed).by_name["precision"].varies
+
+
+def test_enumerate_gives_each_plan_once():
+    """The baseline first; conditional knobs do not multiply where they do not apply."""
+    narrowing = Narrowing(knobs=("workers", "prefetch"))
+    plans = list(build_space(FACTS, CPU_MACHINE, narrowing).enumerate())
+    assert plans[0] == build_space(FACTS, CPU_MACHINE).baseline
+    assert len(plans) == len(set(plans)) == 1 + 2 * 3
+
+
+def test_facts_and_hardware_survive_json():
+    """They travel to the probe, and into the store."""
+    facts = replace(FACTS, user_knobs=(("width", (16, 32)),), imports=("sklearn",))
+    assert WorkloadFacts.from_dict(facts.to_dict()) == facts
+    assert type(GPU_MACHINE).from_dict(GPU_MACHINE.to_dict()) == GPU_MACHINE

@@ -1,0 +1,257 @@
+"""Each knob does what it says, and exact ones change no number."""
+
+import pytest
+import torch
+from torch import nn
+
+import autotune
+from autotune.errors import PlanError
+from autotune.search_space.knobs import Numerics
+from autotune.search_space.plan import Plan
+from autotune.trials.apply import build_step, with_implementation
+from autotune.trials.failure import InvalidPlanError
+from autotune.trials.numerics import widest_class
+from autotune.trials.result import Outcome
+from autotune.trials.workload import load_workload
+
+CPU = torch.device("cpu")
+CONV = """
+def build_model():
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 4, 3))
+
+def compute_loss(model, batch):
+    x, y = batch
+    return nn.functional.cross_entropy(model(x.view(-1, 1, 4, 4)), y)
+"""
+
+
+def step_of(path, values=None):
+    plan = Plan.of({"batch_size": 4, **(values or {})})
+    return build_step(load_workload(path), plan, CPU, seed=0)
+
+
+def parameters_after(path, values, steps=4):
+    with step_of(path, values) as step:
+        batches = iter(step.loader)
+        for _ in range(steps):
+            step(next(batches))
+        return [p.detach().clone() for p in step.model.parameters()]
+
+
+EXACT = {
+    "workers": {"workers": 2, "prefetch": 4},
+    "full": {"activation_checkpointing": "full"},
+    "every-2": {"activation_checkpointing": "every-2"},
+    "selective": {"activation_checkpointing": "selective"},
+}
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_exact_knobs_train_to_the_same_parameters(case, write_workload):
+    """Bit for bit on a CPU: they only move work and memory."""
+    path = write_workload()
+    expected, got = parameters_after(path, {}), parameters_after(path, EXACT[case])
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+
+
+def test_accumulation_equals_the_large_batch(write_workload):
+    """Two micro-steps of two samples train like one step of four, within rounding."""
+    path = write_workload()
+    whole = parameters_after(path, {"batch_size": 4}, steps=4)
+    parts = parameters_after(path, {"batch_size": 2, "accumulation": 2}, steps=8)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, parts, strict=True))
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+@pytest.mark.parametrize("scope", ["model", "block"])
+def test_compiling_trains_the_same_within_rounding(scope, write_workload, run_plan):
+    """And something is compiled, also for torch's own containers."""
+    values = {"compile_mode": "default", "compile_scope": scope}
+    result = run_plan(write_workload(), values, compare_with={"batch_size": 4})
+    assert result.numerics is not None
+    assert result.numerics.passed
+
+
+def test_a_container_of_torchs_own_is_compiled(write_workload, run_plan):
+    """`nn.Sequential(...).compile()` compiles nothing; a plan that says compiled is compiled."""
+    path = write_workload("def build_model(): return nn.Sequential(nn.Linear(16, 3), nn.ReLU())")
+    result = run_plan(path, {"compile_mode": "default"})
+    assert result.outcome is Outcome.OK
+
+
+def test_a_plan_that_compiles_nothing_is_invalid(write_workload, run_plan):
+    """A speed of eager code must not be stored as that of compiled code."""
+    path = write_workload(
+        """
+        class Hidden(nn.Linear):
+            @torch.compiler.disable(recursive=True)
+            def forward(self, x):
+                return super().forward(x)
+
+        def build_model():
+            return Hidden(16, 3)
+        """
+    )
+    torch._dynamo.utils.counters.clear()
+    result = run_plan(path, {"compile_mode": "default"})
+    assert result.outcome is Outcome.INVALID
+    assert "compiled nothing" in (result.error or "")
+
+
+def test_names_in_the_state_dict_stay(write_workload):
+    """Checkpoints written under any plan load into the plain model."""
+    path = write_workload()
+    plain = load_workload(path).build_model().state_dict().keys()
+    values = {"compile_mode": "default", "activation_checkpointing": "full"}
+    assert step_of(path, values).model.state_dict().keys() == plain
+
+
+def test_bf16_computes_in_bf16(write_workload):
+    """The forward pass autocasts; parameters stay in fp32."""
+    step = step_of(write_workload(), {"precision": "bf16"})
+    with step.autocast():
+        assert step.model(torch.randn(2, 16)).dtype is torch.bfloat16
+    assert all(p.dtype is torch.float32 for p in step.model.parameters())
+
+
+def test_channels_last_reaches_parameters_and_batches(write_workload):
+    """Both sides of a convolution have the layout."""
+    step = step_of(write_workload(CONV), {"memory_format": "channels_last"})
+    image = step.move({"image": torch.randn(2, 3, 8, 8)})["image"]
+    assert image.is_contiguous(memory_format=torch.channels_last)
+    weight = next(step.model.parameters())
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("impl", ["foreach", "fused"])
+def test_the_optimizer_keeps_class_and_arguments(impl, write_workload):
+    """Only the implementation changes: learning rates per group and betas stay."""
+    path = write_workload(
+        """
+        def build_optimizer(params):
+            first, *rest = params
+            groups = [{"params": [first], "lr": 0.5}, {"params": rest}]
+            return torch.optim.AdamW(groups, lr=0.25, betas=(0.8, 0.9), weight_decay=0.125)
+        """
+    )
+    optimizer = step_of(path, {"optimizer_impl": impl}).optimizer
+    assert type(optimizer) is torch.optim.AdamW
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.25]
+    assert all(group["betas"] == (0.8, 0.9) for group in optimizer.param_groups)
+    assert all(group["weight_decay"] == 0.125 for group in optimizer.param_groups)
+    assert all(group[impl] for group in optimizer.param_groups)
+
+
+def test_an_optimizer_without_the_flag_is_refused():
+    """LBFGS has no fused implementation."""
+    optimizer = torch.optim.LBFGS(nn.Linear(2, 2).parameters())
+    with pytest.raises(InvalidPlanError, match="LBFGS does not take fused=True"):
+        with_implementation(optimizer, "fused")
+
+
+def test_user_knobs_reach_build_model(write_workload):
+    """As keyword arguments; the first value is the baseline."""
+    path = write_workload(
+        """
+        KNOBS = {"width": [16, 32]}
+
+        def build_model(width):
+            return nn.Sequential(nn.Linear(16, width), nn.Linear(width, 3))
+        """
+    )
+    assert step_of(path, {"width": 32}).model[0].out_features == 32
+
+
+def test_blocks_named_by_the_user_are_wrapped(write_workload, run_plan):
+    """`blocks(model)` decides what checkpointing wraps."""
+    path = write_workload("def blocks(model): return [model[0], model[2]]")
+    model = step_of(path, {"activation_checkpointing": "full"}).model
+    wrapped = [type(m).__name__ == "CheckpointWrapper" for m in model]
+    assert wrapped == [True, False, True, False, False]
+
+
+def test_settings_of_the_process_go_back(write_workload):
+    """A plan does not outlive its step."""
+    threads, matmul = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    with step_of(write_workload(), {"threads": threads + 1, "precision": "tf32"}):
+        assert torch.get_num_threads() == threads + 1
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_num_threads() == threads
+    assert torch.get_float32_matmul_precision() == matmul
+
+
+def test_the_numerics_check_can_fail(write_workload, run_plan):
+    """A model that needs fp32 is caught in bf16."""
+    path = write_workload(
+        """
+        class Fragile(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(16, 3)
+            def forward(self, x):
+                big = self.linear(x) + 1000.0  # bf16 keeps steps of 4 up there
+                return (big - 1000.0).float() if big.dtype == torch.float32 else big.float() * 2
+
+        def build_model():
+            return Fragile()
+        """
+    )
+    report = run_plan(path, {"precision": "bf16"}, compare_with={"batch_size": 4}).numerics
+    assert report is not None
+    # Linear gives bf16, and the branch above multiplies its error: the losses part.
+    assert not report.passed
+    assert report.worst > report.tolerance
+
+
+def test_the_tolerance_follows_the_widest_class():
+    """Precision is allowed more than rounding, rounding more than exact knobs."""
+    base = Plan.of({"batch_size": 4, "precision": "fp32", "workers": 0, "compile_mode": "off"})
+    changes = [{"workers": 2}, {"compile_mode": "default"}, {"precision": "bf16", "workers": 2}]
+    classes = [widest_class(Plan.of({**base.values, **change}), base) for change in changes]
+    assert classes == [Numerics.EXACT, Numerics.ROUNDING, Numerics.PRECISION]
+
+
+def test_the_public_api_trains(write_workload):
+    """`apply` needs the file and the plan; the loop is the user's."""
+    path = write_workload()
+    with autotune.apply(Plan.of({"precision": "bf16"}), workload=path) as step:
+        losses = [step(batch).item() for _ in range(20) for batch in step.loader]
+    assert losses[-1] < losses[0]
+    assert len(next(iter(step.loader))[0]) == 4  # BATCH_SIZE of the workload
+
+
+def test_the_parts_make_the_same_step(write_workload):
+    """A loop of one's own by parts trains to the parameters of the whole step."""
+    path = write_workload()
+    plan = Plan.of({"precision": "bf16", "batch_size": 4})
+    with autotune.apply(plan, workload=path) as whole:
+        for batch in whole.loader:
+            whole(batch)
+    with autotune.apply(plan, workload=path) as parts:
+        for batch in parts.loader:
+            x, y = parts.move(batch)
+            with parts.autocast():
+                loss = nn.functional.cross_entropy(parts.model(x), y)
+            parts.backward(loss)
+            parts.update()
+    pairs = zip(whole.model.parameters(), parts.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_plan_with_an_unknown_knob_is_refused(write_workload):
+    """With the nearest one."""
+    with pytest.raises(PlanError, match=r"'widht'.*did you mean 'width'"):
+        autotune.apply(Plan.of({"widht": 3}), workload=write_workload("KNOBS = {'width': [1, 2]}"))
+
+
+def test_compiled_dropout_is_no_difference(write_workload, run_plan):
+    """The compiler draws other random numbers than eager code; the check makes both the same."""
+    path = write_workload(
+        """
+        def build_model():
+            return nn.Sequential(nn.Linear(16, 64), nn.Dropout(0.5), nn.Linear(64, 3))
+        """
+    )
+    report = run_plan(path, {"compile_mode": "default"}, compare_with={"batch_size": 4}).numerics
+    assert report is not None
+    assert report.passed

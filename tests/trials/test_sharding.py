@@ -1,0 +1,297 @@
+"""Each way to spread a model trains it as one device would, on two real gloo ranks."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from autotune.search_space.plan import Plan
+from autotune.trials.apply import build_step
+from autotune.trials.blocks import find_blocks
+from autotune.trials.failure import InvalidPlanError
+from autotune.trials.loader import build_loader
+from autotune.trials.materialise import build_on_meta, copies_fit, materialise
+from autotune.trials.ranks import ALONE
+from autotune.trials.request import RankPlace
+from autotune.trials.sharding import grid_shape, shard
+from autotune.trials.workload import load_workload
+from tests.trials.conftest import TINY
+from tests.trials.two_ranks import met, on_two_ranks
+
+STEPS = 3
+# Plain SGD: after some steps the parameters are the start less the sum of the gradients, so a
+# gradient that is off by any factor shows. With Adam it would not.
+SGD = """
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[Block() for _ in range(4)])
+        self.norm = nn.LayerNorm(16)
+        self.head = nn.Linear(16, 3)
+    def forward(self, x):
+        return self.head(self.norm(self.layers(x)))
+
+def build_model():
+    return Normed()
+
+def build_optimizer(params):
+    first, *rest = params
+    groups = [{"params": [first], "lr": 0.05}, {"params": rest}]
+    return torch.optim.SGD(groups, lr=0.2)
+"""
+SHARDINGS = ("ddp", "zero1", "fsdp_zero2", "fsdp_zero3", "hsdp")
+COMPILED = {"compile_mode": "default", "compile_scope": "block"}
+
+
+def _exact_cases():
+    for sharding, accumulation in itertools.product(SHARDINGS, (1, 2)):
+        for checkpointing in ("none", "every-2"):
+            yield (
+                f"{sharding}-{accumulation}-{checkpointing}",
+                {
+                    "sharding": sharding,
+                    "accumulation": accumulation,
+                    "activation_checkpointing": checkpointing,
+                },
+            )
+
+
+EXACT = dict(_exact_cases()) | {
+    "selective": {"sharding": "fsdp_zero3", "activation_checkpointing": "selective"},
+    "buckets": {"bucket_mb": 1},
+    "views": {"gradient_as_bucket_view": True, "accumulation": 2},
+    "static": {"static_graph": True},
+    "zero1-views": {"sharding": "zero1", "gradient_as_bucket_view": True},
+    "zero1-fused": {"sharding": "zero1", "optimizer_impl": "fused"},
+    "zero1-foreach": {"sharding": "zero1", "optimizer_impl": "foreach"},
+    "fsdp-foreach": {"sharding": "fsdp_zero3", "optimizer_impl": "foreach"},
+    "ddp-model-compiled": {"compile_mode": "default"},
+    "fsdp-block-compiled": {"sharding": "fsdp_zero3", "accumulation": 2, **COMPILED},
+    "zero2-checkpointed-compiled": {
+        "sharding": "fsdp_zero2",
+        "activation_checkpointing": "full",
+        **COMPILED,
+    },
+}
+NEAR = {
+    "ddp-hook-fp16": {"comm_hook": "fp16"},
+    "ddp-bf16": {"precision": "bf16"},
+    "zero1-bf16": {"sharding": "zero1", "precision": "bf16"},
+    "fsdp-bf16": {"sharding": "fsdp_zero3", "precision": "bf16", "accumulation": 2},
+    "hsdp-bf16": {"sharding": "hsdp", "precision": "bf16"},
+}
+METHODS = """
+def build_model():
+    model = Normed()
+    model.scale = 2.0
+    return model
+
+def compute_loss(model, batch):
+    x, y = batch
+    hidden = model.norm(model.layers(x)) * model.scale
+    return nn.functional.cross_entropy(model.head(hidden), y)
+"""
+
+
+def _train(path, values, batch_size, ranks):
+    plan = Plan.of({**values, "batch_size": batch_size})
+    with build_step(load_workload(path), plan, torch.device("cpu"), 0, ranks) as step:
+        batches = itertools.cycle(step.loader)
+        losses = [step(next(batches)).item() for _ in range(STEPS * step.accumulation)]
+        parameters = [_whole(p).tolist() for p in step.model.parameters()]
+        return ranks.mean(*losses), parameters, list(step.model.state_dict())
+
+
+def _whole(parameter):
+    full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+    return full.detach()
+
+
+def _train_all(place, path, cases):
+    ranks = met(place)
+    alone = {count: _train(path, {"accumulation": count}, 8, ALONE) for count in (1, 2)}
+    together = {name: _train(path, values, 4, ranks) for name, values in cases.items()}
+    return alone, together
+
+
+def _train_by_parts(place, path):
+    step = build_step(
+        load_workload(path), Plan.of({"batch_size": 4}), torch.device("cpu"), 0, met(place)
+    )
+    for _, batch in zip(range(STEPS), step.loader, strict=False):
+        step.backward(step.loss(step.move(batch), step._compute_loss))
+        step.update()
+    return [_whole(p).tolist() for p in step.model.parameters()]
+
+
+def _steps_after_infinity(place, path, sharding):
+    ranks = met(place)
+    plan = Plan.of({"batch_size": 4, "precision": "fp16", "sharding": sharding})
+    step = build_step(load_workload(path), plan, torch.device("cpu"), 0, ranks)
+    step.backward(step.loss(step.move(next(iter(step.loader)))))
+    parameter = next(step.model.parameters())
+    before = parameter.to_local().clone()
+    if place.rank == 1:
+        parameter.grad.to_local().fill_(float("inf"))
+    step.update()
+    return torch.equal(before, parameter.to_local())
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sharding") / "sharded_model.py"
+    path.write_text(TINY + SGD)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(workload):
+    """What all cases trained to, in one pair of processes."""
+    (answer, other) = on_two_ranks(_train_all, workload, EXACT | NEAR)
+    assert answer is not None
+    assert answer == other  # losses are means over ranks, parameters whole
+    return answer
+
+
+def _close(got, expected, tolerance):
+    return all(
+        torch.allclose(torch.tensor(a), torch.tensor(b), atol=tolerance, rtol=tolerance)
+        for a, b in zip(got, expected, strict=True)
+    )
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_ranks_train_as_one_device_with_their_batches_together(case, trained):
+    """Losses and parameters after SGD, so gradients too, are equal within fp32's rounding."""
+    alone, together = trained
+    losses, parameters, _ = alone[EXACT[case].get("accumulation", 1)]
+    assert together[case][0] == pytest.approx(losses, rel=1e-5)
+    assert _close(together[case][1], parameters, 1e-5)
+
+
+@pytest.mark.parametrize("case", NEAR)
+def test_half_precision_is_near(case, trained):
+    """Something is computed in fewer bits, and the training is still the same."""
+    alone, together = trained
+    losses, parameters, _ = alone[NEAR[case].get("accumulation", 1)]
+    assert together[case][0] == pytest.approx(losses, rel=2e-2)
+    assert together[case][1] != parameters
+    assert _close(together[case][1], parameters, 2e-2)
+
+
+def test_names_in_the_state_dict_stay(trained):
+    """Whatever stands around the model, checkpoints load into the plain one."""
+    alone, together = trained
+    for case in ("ddp-1-none", "zero1-1-none", "fsdp_zero3-1-none", "hsdp-1-none"):
+        assert together[case][2] == alone[1][2]
+
+
+def test_compute_loss_may_use_parts_of_the_model(tmp_path):
+    """Under DDP its gradients are averaged though it never calls the model as a whole."""
+    path = tmp_path / "parts_model.py"
+    path.write_text(TINY + SGD + METHODS)
+    (alone, together), _ = on_two_ranks(_train_all, path, {"ddp": {}})
+    assert _close(together["ddp"][1], alone[1][1], 1e-5)
+
+
+def test_a_loop_of_ones_own_averages_gradients(workload, trained):
+    """`step.loss` with the user's function is what DDP prepares its buckets around."""
+    got, other = on_two_ranks(_train_by_parts, workload)
+    assert got == other
+    assert _close(got, trained[1]["ddp-1-none"][1], 1e-6)
+
+
+def test_a_gradient_that_overflows_on_one_rank_stops_the_step_of_all(workload):
+    """Otherwise the parts of a sharded fp16 model would be of different steps."""
+    assert on_two_ranks(_steps_after_infinity, workload, "fsdp_zero3") == [True, True]
+
+
+def _fill_and_train(place, path):
+    ranks = met(place)
+    workload, plan = load_workload(path), Plan.of({"batch_size": 4, "sharding": "hsdp"})
+    torch.manual_seed(0)
+    whole = build_on_meta(workload, plan)
+    for module in (*find_blocks(whole, workload), whole):
+        materialise(module, "cpu")
+    torch.manual_seed(0)
+    hollow = build_on_meta(workload, plan)
+    sharded = shard(hollow, find_blocks(hollow, workload), plan, place, "cpu")
+    filled = [_whole(p).tolist() for p in hollow.parameters()]
+    loss = sharded.loss(workload.compute_loss, next(iter(build_loader(workload, plan, 0, place))))
+    loss.backward()
+    return filled == [p.tolist() for p in whole.parameters()], *ranks.mean(loss.item())
+
+
+def test_a_model_without_values_is_filled_block_by_block(workload):
+    """Ranks draw the same numbers, so all parts are of one model; and it trains."""
+    one, two = on_two_ranks(_fill_and_train, workload)
+    assert one == two
+    assert one[0]
+    assert math.isfinite(one[1])
+
+
+HOLLOW = {
+    "whole": ("", True),
+    "tied": (
+        """
+        def build_model():
+            model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+            model[1].weight = model[0].weight
+            return model
+        """,
+        False,
+    ),
+    "no_reset": (
+        """
+        class Scale(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(3))
+
+        def build_model():
+            return nn.Sequential(nn.Linear(16, 3), Scale())
+        """,
+        False,
+    ),
+    "reads_values": (
+        """
+        def build_model():
+            layer = nn.Linear(16, 3)
+            assert layer.weight.sum().item() < 100
+            return layer
+        """,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOLLOW)
+def test_only_models_that_can_be_filled_again_are_built_without_values(case, write_workload):
+    """Otherwise parameters would be left as whatever the memory held."""
+    extra, fillable = HOLLOW[case]
+    built = build_on_meta(load_workload(write_workload(extra)), Plan.of({}))
+    assert (built is not None) is fillable
+
+
+def test_copies_must_fit_into_what_is_free():
+    """One byte per rank does; the whole address space does not."""
+    assert copies_fit(1, 8)
+    assert not copies_fit(2**60, 8)
+
+
+GRIDS = [((2, 2), (1, 2)), ((4, 4), (2, 2)), ((8, 8), (2, 4)), ((8, 4), (2, 4)), ((16, 8), (2, 8))]
+
+
+@pytest.mark.parametrize(("ranks", "grid"), GRIDS)
+def test_hsdp_cuts_inside_a_node_and_copies_across(ranks, grid):
+    """One copy per node; a single node holds two, as far as it can."""
+    world, local = ranks
+    assert grid_shape(RankPlace(world_size=world, local_world_size=local)) == grid
+    assert math.prod(grid) == world
+
+
+def test_hsdp_refuses_groups_of_different_size():
+    """Five ranks on a node make no two equal copies."""
+    with pytest.raises(InvalidPlanError, match="5 ranks do not divide by 2"):
+        grid_shape(RankPlace(world_size=5, local_world_size=5))

@@ -1,0 +1,85 @@
+"""Functions run on two real gloo ranks: processes forked from a server that has imported torch."""
+
+import multiprocessing
+import queue
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.trials.ranks import Ranks, join
+from autotune.trials.request import RankPlace
+
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["tests.trials.two_ranks", "autotune.trials.rank"])
+
+
+def on_two_ranks(entry: Callable[..., Any], *args: Any, within_s: float = 300.0) -> list[Any]:
+    """Return what `entry(place, *args)` gives on each rank; None for one that died or hung."""
+    port, results = free_port(), _PROCESSES.Queue()
+    processes = [
+        _PROCESSES.Process(target=_report, args=(results, entry, two(rank, port), args))
+        for rank in range(2)
+    ]
+    for process in processes:
+        process.start()
+    answers = _collect(results, processes, within_s)
+    for process in processes:
+        process.kill()
+        process.join()
+    return [answers.get(rank) for rank in range(2)]
+
+
+def _collect(results: Any, processes: Any, within_s: float) -> dict[int, Any]:
+    answers: dict[int, Any] = {}
+    end = time.monotonic() + within_s
+    while len(answers) < len(processes) and time.monotonic() < end:
+        try:
+            rank, answer = results.get(timeout=0.1)
+        except queue.Empty:
+            if not any(process.is_alive() for process in processes):
+                break
+            continue
+        if isinstance(answer, _Raised):
+            pytest.fail(f"rank {rank}:\n{answer.trace}")
+        answers[rank] = answer
+        # A rank whose peer has an answer has seconds left, as in a real trial.
+        end = min(end, time.monotonic() + 20.0)
+    return answers
+
+
+@dataclass
+class _Raised:
+    trace: str
+
+
+def two(rank: int, port: int) -> RankPlace:
+    """Return the place of one of two ranks on this machine."""
+    return RankPlace(
+        rank=rank, world_size=2, local_rank=rank, local_world_size=2, master_port=port
+    )
+
+
+def met(place: RankPlace) -> Ranks:
+    """Return the two ranks after they met; one thread each, they share the machine with others."""
+    torch.set_num_threads(1)
+    return join(place, "cpu", within_s=120.0, collectives_s=120.0)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _report(results: Any, entry: Callable[..., Any], place: RankPlace, args: Any) -> None:
+    try:
+        results.put((place.rank, entry(place, *args)))
+    except Exception:  # noqa: BLE001  the test raises it
+        results.put((place.rank, _Raised(traceback.format_exc())))

@@ -1,0 +1,240 @@
+"""Applies a plan to a workload: the one code path of trials and of users' own training.
+
+Order: seed, build with the user's knobs, memory format, move, activation checkpointing, compile
+per block, shard (see `sharding`), compile the whole model, optimizer, loader. Each knob has one
+function here.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.optim import Optimizer
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from autotune.errors import WorkloadError
+from autotune.search_space.plan import Plan
+from autotune.trials.blocks import find_blocks, replace_module
+from autotune.trials.failure import InvalidPlanError
+from autotune.trials.loader import build_loader
+from autotune.trials.materialise import build_unplaced
+from autotune.trials.ranks import ALONE, Ranks
+from autotune.trials.request import RankPlace
+from autotune.trials.sharding import (
+    Sharded,
+    constructor_arguments,
+    cuts_parameters,
+    shard,
+    shard_optimizer,
+)
+from autotune.trials.step import Step
+from autotune.trials.workload import Workload
+
+# What selective checkpointing keeps: the operators that cost arithmetic. The rest, pointwise and
+# normalisation, is cheaper to compute again than to hold (as in torchtitan's operator policy).
+_KEPT = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in (
+        "mm",
+        "addmm",
+        "bmm",
+        "convolution",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+    )
+    if hasattr(torch.ops.aten, name)
+)
+_EVERY = {"full": 1, "selective": 1, "every-2": 2, "every-4": 4}
+
+
+def build_step(
+    workload: Workload, plan: Plan, device: torch.device, seed: int, ranks: Ranks = ALONE
+) -> Step:
+    """Return the workload's training step under `plan`, ready to be called.
+
+    Use it as a context manager, or call `close`: process-wide settings go back then.
+
+    Raises:
+        WorkloadError: when the workload breaks its contract.
+        InvalidPlanError: when the plan cannot be applied to this workload.
+    """
+    settings = contextlib.ExitStack()
+    settings.enter_context(process_settings(plan))
+    torch.manual_seed(seed)
+    model, sharded = build_model(workload, plan, device, ranks)
+    step = Step(
+        model=model,
+        sharded=sharded,
+        optimizer=build_optimizer(workload, plan, model, ranks.place),
+        loader=build_loader(workload, plan, seed, ranks.place),
+        compute_loss=workload.compute_loss,
+        plan=plan,
+        device=device,
+        settings=settings,
+    )
+    if ranks.place.rank:
+        # Alike until here, so that the models are; from now on each draws its own dropout.
+        torch.manual_seed(seed + ranks.place.rank)
+    return step
+
+
+def build_model(
+    workload: Workload, plan: Plan, device: torch.device, ranks: Ranks
+) -> tuple[nn.Module, Sharded]:
+    """Return the model on its device, checkpointed, compiled (lazily) and sharded."""
+    cut = cuts_parameters(plan, ranks.place)
+    model = build_unplaced(workload, plan, ranks) if cut else workload.model(plan.values)
+    if plan.get("memory_format", "contiguous") == "channels_last":
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if not cut:
+        model = model.to(device)
+    blocks = find_blocks(model.train(), workload)
+    blocks = apply_activation_checkpointing(model, plan, blocks)
+    apply_compile(blocks, plan, "block")
+    sharded = shard(model, blocks, plan, ranks.place, device.type)
+    apply_compile([model], plan, "model")
+    return model, sharded
+
+
+@contextlib.contextmanager
+def process_settings(plan: Plan) -> Iterator[None]:
+    """Set what torch keeps per process (matmul precision, cuDNN, threads); restore it after."""
+    matmul = torch.get_float32_matmul_precision()
+    cudnn = torch.backends.cudnn.benchmark
+    threads = torch.get_num_threads()
+    try:
+        if plan.get("precision", "fp32") == "tf32":
+            torch.set_float32_matmul_precision("high")
+        if plan.get("cudnn_benchmark", False):
+            torch.backends.cudnn.benchmark = True
+        torch.set_num_threads(int(plan.get("threads", threads)))
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.benchmark = cudnn
+        torch.set_num_threads(threads)
+
+
+def apply_activation_checkpointing(
+    model: nn.Module, plan: Plan, blocks: list[nn.Module]
+) -> list[nn.Module]:
+    """Wrap every first, second or fourth block, so that its activations are recomputed.
+
+    Returns:
+        The blocks as they are now.
+    """
+    mode = str(plan.get("activation_checkpointing", "none"))
+    if mode == "none":
+        return blocks
+    _check_found(blocks, mode)
+    return [
+        block if i % _EVERY[mode] else _checkpoint_in_place(model, block, mode)
+        for i, block in enumerate(blocks)
+    ]
+
+
+def _checkpoint_in_place(model: nn.Module, block: nn.Module, mode: str) -> nn.Module:
+    wrapped = _checkpointed(block, mode)
+    replace_module(model, block, wrapped)
+    return wrapped
+
+
+def _checkpointed(block: nn.Module, mode: str) -> nn.Module:
+    if mode != "selective":
+        return checkpoint_wrapper(block)
+    return checkpoint_wrapper(block, context_fn=_selective_contexts)
+
+
+def _selective_contexts() -> Any:
+    return create_selective_checkpoint_contexts(_keep_arithmetic)
+
+
+def _keep_arithmetic(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_SAVE if op in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def apply_compile(modules: list[nn.Module], plan: Plan, scope: str) -> None:
+    """Compile each module in place if the plan has this scope; it happens at the first step."""
+    mode = str(plan.get("compile_mode", "off"))
+    if mode == "off" or plan.get("compile_scope", "model") != scope:
+        return
+    _check_found(modules, f"compile_scope={scope}")
+    for module in modules:
+        _compile_in_place(module, mode)
+
+
+def _compile_in_place(module: nn.Module, mode: str) -> None:
+    """Compile the module's forward pass, also that of torch's own containers.
+
+    Dynamo skips frames of torch's own files, so `nn.Sequential(...).compile()` compiles nothing,
+    without a word; a frame of ours in between makes it trace them. Unlike `torch.compile(module)`
+    the names in the state dict stay, and FSDP's hooks around the forward pass stay outside of the
+    graph, which they would break.
+    """
+    forward = module.forward
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    compiled = torch.compile(call, mode=None if mode == "default" else mode)
+    module.forward = compiled
+
+
+def check_compiled(plan: Plan) -> None:
+    """Check after a first step that the plan's compilation happened.
+
+    Raises:
+        InvalidPlanError: when the compiler found nothing that it can compile.
+    """
+    if plan.get("compile_mode", "off") == "off":
+        return
+    from torch._dynamo.utils import counters  # noqa: PLC0415  2 s that eager plans need not wait
+
+    if not counters["stats"]["unique_graphs"]:
+        raise InvalidPlanError(
+            "torch.compile compiled nothing: the forward pass leaves it no graph to compile"
+        )
+
+
+def _check_found(blocks: list[nn.Module], wanted_by: str) -> None:
+    if not blocks:
+        raise InvalidPlanError(f"{wanted_by} needs repeated blocks, and the model has none")
+
+
+def build_optimizer(
+    workload: Workload, plan: Plan, model: nn.Module, place: RankPlace | None = None
+) -> Optimizer:
+    """Return the user's optimizer, rebuilt with the plan's implementation and sharding."""
+    optimizer = workload.build_optimizer(model.parameters())
+    if not isinstance(optimizer, Optimizer):
+        raise WorkloadError(
+            f"{workload.path.name}: build_optimizer(params) returned a "
+            f"{type(optimizer).__name__}; it must return a torch.optim.Optimizer"
+        )
+    impl = str(plan.get("optimizer_impl", "default"))
+    if impl != "default":
+        optimizer = with_implementation(optimizer, impl)
+    alone = place is None or place.world_size == 1
+    if alone or plan.get("sharding", "ddp") != "zero1":
+        return optimizer
+    return shard_optimizer(optimizer)
+
+
+def with_implementation(optimizer: Optimizer, impl: str) -> Optimizer:
+    """Return an optimizer of the same class and arguments, with `foreach` or `fused` set.
+
+    Raises:
+        InvalidPlanError: when its constructor does not take the flag.
+    """
+    accepted = inspect.signature(type(optimizer).__init__).parameters
+    if impl not in accepted:
+        raise InvalidPlanError(f"{type(optimizer).__name__} does not take {impl}=True")
+    flags = {flag: flag == impl for flag in ("foreach", "fused") if flag in accepted}
+    groups = [{**group, **flags} for group in optimizer.param_groups]
+    return type(optimizer)(groups, **(constructor_arguments(optimizer) | flags))

@@ -1,0 +1,51 @@
+"""Finds the repeated blocks of a model, and swaps a module for another in its parent."""
+
+import itertools
+
+from torch import nn
+
+from autotune.errors import WorkloadError
+from autotune.trials.workload import Workload
+
+
+def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
+    """Return the repeated blocks, in order: the user's `blocks(model)`, else found by itself.
+
+    Found are the longest run of same-class siblings that hold parameters; among equally long
+    runs the one with the most parameters. Fewer than two are none.
+
+    Raises:
+        WorkloadError: when `blocks(model)` returns what is not in the model.
+    """
+    if workload.blocks is not None:
+        return _checked(workload.blocks(model), model, workload)
+    runs = [run for module in model.modules() for run in _runs(module)]
+    best = max(runs, key=lambda run: (len(run), _num_parameters(run)), default=[])
+    return best if len(best) >= 2 else []
+
+
+def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put `new` wherever `old` stands in `model`."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if child is old and parent is not new:
+                setattr(parent, name, new)
+
+
+def _runs(parent: nn.Module) -> list[list[nn.Module]]:
+    groups = itertools.groupby(parent.children(), key=type)
+    return [run for _, group in groups if (run := [m for m in group if _num_parameters([m])])]
+
+
+def _num_parameters(modules: list[nn.Module]) -> int:
+    return sum(p.numel() for m in modules for p in m.parameters())
+
+
+def _checked(found: object, model: nn.Module, workload: Workload) -> list[nn.Module]:
+    inside = set(model.modules())
+    if not isinstance(found, list | tuple | nn.ModuleList) or not all(m in inside for m in found):
+        raise WorkloadError(
+            f"{workload.path.name}: blocks(model) must return a list of modules that are inside "
+            "the model it was given"
+        )
+    return list(found)

@@ -1,0 +1,131 @@
+"""From an exception in a trial process to an outcome, one line and the user's traceback."""
+
+import re
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from autotune.errors import WorkloadError
+from autotune.trials.result import Outcome, Phase, TrialResult
+
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_ASKED_FOR = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
+# Allocation failures that libraries under torch report as plain runtime errors.
+_OOM_TEXTS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+# What gloo and NCCL say when the other side of a connection is gone or does not come.
+_PEER_TEXTS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "gloo/transport/",
+    "NCCL communicator was aborted",
+    "remote process exited",
+    "ncclRemoteError",
+    "ncclSystemError",
+    "Watchdog caught collective operation timeout",
+)
+_COMPILER_PACKAGES = ("torch._dynamo", "torch._inductor", "triton")
+
+
+class DivergedError(Exception):
+    """The loss became NaN or infinite."""
+
+
+class InvalidPlanError(Exception):
+    """The plan cannot be applied to this workload, for a reason only seen when it is tried."""
+
+
+class RendezvousError(Exception):
+    """The ranks of a trial did not find each other, which says nothing about its plan."""
+
+
+_OWN: dict[type[BaseException], Outcome] = {
+    DivergedError: Outcome.DIVERGED,
+    InvalidPlanError: Outcome.INVALID,
+    RendezvousError: Outcome.INFRA,
+}
+
+
+def failed(error: BaseException, phase: Phase, workload_path: Path) -> TrialResult:
+    """Return the result of a trial that `error` ended during `phase`."""
+    outcome = classify(error)
+    return TrialResult(
+        outcome=outcome,
+        phase=phase,
+        error=one_line(error),
+        traceback=user_traceback(error, workload_path),
+        user_error=isinstance(error, WorkloadError | SystemExit | DivergedError)
+        or (outcome is Outcome.CRASH and _passes_through(error, workload_path)),
+        peer_lost=is_peer_lost(error),
+        requested_bytes=requested_bytes(error) if outcome is Outcome.OOM else None,
+    )
+
+
+def is_peer_lost(error: BaseException) -> bool:
+    """Whether a collective failed because another rank was gone or did not come."""
+    if isinstance(error, dist.DistError):
+        return not any(words in str(error) for words in _OOM_TEXTS)
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(words in text for words in _PEER_TEXTS)
+
+
+def classify(error: BaseException) -> Outcome:
+    """Return how a trial that raised `error` ended."""
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return Outcome.OOM
+    if isinstance(error, RuntimeError) and any(words in text for words in _OOM_TEXTS):
+        return Outcome.OOM
+    for kind, outcome in _OWN.items():
+        if isinstance(error, kind):
+            return outcome
+    if type(error).__module__.startswith(_COMPILER_PACKAGES):
+        return Outcome.COMPILE_ERROR
+    return Outcome.CRASH
+
+
+def requested_bytes(error: BaseException) -> int | None:
+    """Return the bytes that the failed allocation asked for, None when it does not say."""
+    match = _ASKED_FOR.search(str(error))
+    return round(float(match[1]) * _UNITS[match[2]]) if match else None
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error for a table: its type unless it is ours, and its first line."""
+    if isinstance(error, SystemExit):
+        return f"the workload called sys.exit({error.code})"
+    lines = str(error).strip().splitlines() or [""]
+    if isinstance(error, WorkloadError | DivergedError | InvalidPlanError | RendezvousError):
+        return "\n".join(lines)
+    return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")
+
+
+def user_traceback(error: BaseException, workload_path: Path) -> str:
+    """Return the traceback from the user's first line on; whole when no line is theirs."""
+    if isinstance(error, WorkloadError):
+        return error.user_traceback
+    frames = traceback.extract_tb(error.__traceback__)
+    first = next((i for i, f in enumerate(frames) if _is_theirs(f.filename, workload_path)), 0)
+    head = ["Traceback (most recent call last):\n"]
+    if isinstance(error, SyntaxError) and not any(
+        _is_theirs(f.filename, workload_path) for f in frames
+    ):
+        return "".join(traceback.format_exception_only(error))
+    tail = traceback.format_exception_only(error)
+    return "".join(head + traceback.format_list(frames[first:]) + tail)
+
+
+def _passes_through(error: BaseException, workload_path: Path) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    # A DataLoader worker's own traceback arrives as text inside the message.
+    return any(_is_theirs(f.filename, workload_path) for f in frames) or str(
+        workload_path.parent
+    ) in str(error)
+
+
+def _is_theirs(filename: str, workload_path: Path) -> bool:
+    return Path(filename).resolve().is_relative_to(workload_path.parent) and (
+        "site-packages" not in filename
+    )

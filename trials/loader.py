@@ -1,0 +1,187 @@
+"""Builds the user's loader as a plan says, and reads from it for ever, timing the waits."""
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
+
+from autotune.errors import WorkloadError
+from autotune.search_space.plan import Plan
+from autotune.trials.request import RankPlace
+from autotune.trials.workload import DEFAULT_BATCH_SIZE, Workload
+
+T = TypeVar("T")
+
+# Longer than this without the queue's worth of batches, and they come at the loader's own speed.
+_DRAIN_CAP_S = 2.0
+
+
+def build_loader(
+    workload: Workload, plan: Plan, seed: int, place: RankPlace | None = None
+) -> DataLoader[Any]:
+    """Return the loader of one rank's share of the workload's dataset under `plan`.
+
+    Incomplete batches are dropped, so that every batch counts `batch_size` samples. The batches
+    of all ranks together are those of one device with a batch of `batch_size` times their number.
+
+    Raises:
+        WorkloadError: for an empty dataset, one smaller than the batch, or a `build_dataloader`
+            that ignores the batch size.
+    """
+    dataset, place = workload.build_dataset(), place or RankPlace()
+    num_samples = dataset_len(dataset)
+    batch_size = int(plan.get("batch_size", DEFAULT_BATCH_SIZE))
+    if num_samples is not None:
+        _check_size(workload, num_samples, batch_size, place.world_size)
+    workers = int(plan.get("workers", 0))
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "num_workers": workers,
+        "pin_memory": bool(plan.get("pin_memory", False)),
+        "drop_last": True,
+        "collate_fn": workload.collate_fn,
+        "sampler": _sampler(dataset, seed, batch_size, place),
+    }
+    if workers:
+        options |= {"prefetch_factor": int(plan.get("prefetch", 2)), "persistent_workers": True}
+    if place.world_size > 1 and isinstance(dataset, IterableDataset):
+        dataset = RankStream(dataset, batch_size, place)
+    if workload.build_dataloader is None:
+        return DataLoader(dataset, **options)
+    return _checked(workload.build_dataloader(dataset, **options), workload, batch_size)
+
+
+def dataset_len(dataset: Any) -> int | None:
+    """Return the number of samples, None for an iterable dataset."""
+    return None if isinstance(dataset, IterableDataset) else len(dataset)
+
+
+def _sampler(dataset: Any, seed: int, batch_size: int, place: RankPlace) -> Sampler[int] | None:
+    if isinstance(dataset, IterableDataset):
+        return None
+    order = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))
+    return order if place.world_size == 1 else RankSampler(order, batch_size, place)
+
+
+def _check_size(workload: Workload, num_samples: int, batch_size: int, num_ranks: int) -> None:
+    name, needed = workload.path.name, batch_size * num_ranks
+    if num_samples == 0:
+        raise WorkloadError(f"{name}: the dataset is empty: len(build_dataset()) is 0")
+    if num_samples < needed:
+        of_ranks = "" if num_ranks == 1 else f" on each of {num_ranks} ranks"
+        raise WorkloadError(
+            f"{name}: the dataset has {num_samples} samples, fewer than one batch of "
+            f"{batch_size}{of_ranks}; set BATCH_SIZE = {num_samples // num_ranks} or less"
+        )
+
+
+def _share(samples: Iterable[T], batch_size: int, place: RankPlace) -> Iterator[T]:
+    """Yield the rank's batch out of each whole global batch."""
+    iterator = iter(samples)
+    first = place.rank * batch_size
+    while len(batch := list(itertools.islice(iterator, batch_size * place.world_size))) == (
+        batch_size * place.world_size
+    ):
+        yield from batch[first : first + batch_size]
+
+
+class RankSampler(Sampler[int]):
+    """One rank's share of an order that all ranks know: batch by batch, in the order's sequence.
+
+    torch's DistributedSampler deals single samples out instead, which mixes other samples into
+    the global batches than one device would train on.
+    """
+
+    def __init__(self, order: RandomSampler, batch_size: int, place: RankPlace) -> None:
+        self._order = order
+        self._batch_size = batch_size
+        self._place = place
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the indices of the next epoch."""
+        return _share(self._order, self._batch_size, self._place)
+
+    def __len__(self) -> int:
+        """Return the number of samples of this rank per epoch."""
+        return len(self._order) // (self._batch_size * self._place.world_size) * self._batch_size
+
+
+class RankStream(IterableDataset[Any]):
+    """One rank's share of a stream, which each rank reads whole."""
+
+    def __init__(self, stream: IterableDataset[Any], batch_size: int, place: RankPlace) -> None:
+        self._stream = stream
+        self._batch_size = batch_size
+        self._place = place
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the samples of one pass over the stream."""
+        return _share(self._stream, self._batch_size, self._place)
+
+
+def _checked(loader: Any, workload: Workload, batch_size: int) -> DataLoader[Any]:
+    given = getattr(loader, "batch_size", batch_size)
+    if given not in (batch_size, None):
+        raise WorkloadError(
+            f"{workload.path.name}: build_dataloader was asked for batch_size={batch_size} and "
+            f"made {given}; pass **kwargs on to DataLoader"
+        )
+    return loader  # type: ignore[no-any-return]  # whatever iterates like a loader will do
+
+
+class Feed:
+    """Batches without end, epoch after epoch, with the time spent waiting for them.
+
+    Attributes:
+        wait_s: seconds spent in `next(loader)` so far, epoch boundaries included.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+        self.wait_s = 0.0
+        self._batches = self._endless()
+
+    def next(self) -> Any:
+        """Return the next batch."""
+        start = time.perf_counter()
+        batch = next(self._batches)
+        self.wait_s += time.perf_counter() - start
+        return batch
+
+    def drain(self) -> float | None:
+        """Empty the queue that filled while nobody was reading, and time the loader alone.
+
+        Without this, windows measure that queue instead of the loader: 16 workers with a
+        prefetch of 8 hide 128 batches. The batches are thrown away, which costs no step.
+
+        Returns:
+            Seconds per batch of the loader alone; None when it has no queue.
+        """
+        workers = int(getattr(self.loader, "num_workers", 0) or 0)
+        if not workers:
+            return None
+        depth = workers * int(getattr(self.loader, "prefetch_factor", None) or 2)
+        self._discard(depth)
+        start, count = time.perf_counter(), self._discard(max(4, 2 * workers))
+        return (time.perf_counter() - start) / count
+
+    def _discard(self, count: int) -> int:
+        """Take up to `count` batches, at least one, until the cap; return how many."""
+        start = time.perf_counter()
+        for taken in range(1, count + 1):
+            self.next()
+            if time.perf_counter() - start > _DRAIN_CAP_S:
+                return taken
+        return count
+
+    def _endless(self) -> Iterator[Any]:
+        while True:
+            empty = True
+            for batch in self.loader:
+                empty = False
+                yield batch
+            if empty:
+                raise WorkloadError("the loader gave no batch; the dataset is too small or empty")

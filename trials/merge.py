@@ -1,0 +1,36 @@
+"""One result from those of all ranks: the measurement, or the failure that caused the others."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autotune.trials.result import Outcome, TrialResult
+
+# What explains itself first. A rank that waited for another one ends as a timeout, and those
+# that were stopped when the trial was over as cancelled.
+_TELLING = (
+    Outcome.OOM,
+    Outcome.INVALID,
+    Outcome.COMPILE_ERROR,
+    Outcome.DIVERGED,
+    Outcome.CRASH,
+    Outcome.TIMEOUT,
+    Outcome.INFRA,
+    Outcome.CANCELLED,
+)
+
+
+def merge(results: Sequence[TrialResult]) -> TrialResult:
+    """Return the trial's result; `results` are by rank, and rank 0's measurement is global.
+
+    The error of a failure names its rank, unless there is only one.
+    """
+    failed = [rank for rank, result in enumerate(results) if result.outcome is not Outcome.OK]
+    if not failed or len(results) == 1:
+        return results[0]
+    rank = min(failed, key=lambda rank: (results[rank].peer_lost, _telling(results[rank]), rank))
+    cause = results[rank]
+    return replace(cause, error=f"rank {rank}: {cause.error or cause.outcome.value}")
+
+
+def _telling(result: TrialResult) -> int:
+    return _TELLING.index(result.outcome)

@@ -1,0 +1,102 @@
+"""The numerics check: a plan's losses beside eager fp32, same batches, same start."""
+
+import contextlib
+import gc
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from autotune.search_space.knobs import BY_NAME, Numerics
+from autotune.search_space.plan import Plan
+from autotune.trials.apply import build_step
+from autotune.trials.loader import Feed, build_loader
+from autotune.trials.measure import check_finite
+from autotune.trials.ranks import ALONE, Ranks
+from autotune.trials.result import NumericsReport
+from autotune.trials.workload import Workload
+
+STEPS = 8
+# Largest difference of a loss over the mean reference loss, by the widest class that differs.
+# bf16 has 8 bits of mantissa (0.4 % per operation); reordered fp32 sums stay far below 1 %.
+TOLERANCE = {
+    Numerics.EXACT: 1e-3,
+    Numerics.ROUNDING: 1e-2,
+    Numerics.PRECISION: 5e-2,
+    Numerics.TRAINING: 5e-2,
+}
+
+
+def compare(
+    workload: Workload,
+    plan: Plan,
+    reference: Plan,
+    device: torch.device,
+    seed: int,
+    ranks: Ranks = ALONE,
+) -> NumericsReport:
+    """Train both from the same seed on the same batches, and compare the losses step by step.
+
+    Both plans must use the same batch size and accumulation. Losses are the mean over ranks.
+    """
+    batches = _batches(workload, plan, seed, ranks)
+    expected = _losses(workload, reference, batches, device, seed, ranks)
+    got = _losses(workload, plan, batches, device, seed, ranks)
+    report = _report(expected, got, plan, reference)
+    if report.passed or plan.get("compile_mode", "off") == "off":
+        return report
+    # Compiled dropout draws other random numbers than eager dropout. Make it draw the same, which
+    # compiles anew, only where the losses differ.
+    with _eager_random_numbers():
+        got = _losses(workload, plan, batches, device, seed, ranks)
+    return _report(expected, got, plan, reference)
+
+
+def _report(
+    expected: Sequence[float], got: Sequence[float], plan: Plan, reference: Plan
+) -> NumericsReport:
+    scale = statistics.fmean(abs(loss) for loss in expected) or 1.0
+    return NumericsReport(
+        reference_losses=tuple(expected),
+        plan_losses=tuple(got),
+        tolerance=TOLERANCE[widest_class(plan, reference)],
+        worst=max(abs(a - b) / scale for a, b in zip(expected, got, strict=True)),
+    )
+
+
+@contextlib.contextmanager
+def _eager_random_numbers() -> Iterator[None]:
+    from torch._inductor import config  # noqa: PLC0415  seconds that only this case needs
+
+    torch.compiler.reset()
+    with config.patch(fallback_random=True):
+        yield
+
+
+def widest_class(plan: Plan, reference: Plan) -> Numerics:
+    """Return the widest numerics class among the knobs that differ."""
+    changed = [BY_NAME[name].numerics for name in plan.diff(reference) if name in BY_NAME]
+    return max(changed, key=lambda numerics: numerics.rank, default=Numerics.EXACT)
+
+
+def _batches(workload: Workload, plan: Plan, seed: int, ranks: Ranks) -> list[Any]:
+    in_process = Plan.of({**plan.values, "workers": 0, "pin_memory": False})
+    feed = Feed(build_loader(workload, in_process, seed, ranks.place))
+    return [feed.next() for _ in range(STEPS * int(plan.get("accumulation", 1)))]
+
+
+def _losses(
+    workload: Workload,
+    plan: Plan,
+    batches: Sequence[Any],
+    device: torch.device,
+    seed: int,
+    ranks: Ranks,
+) -> list[float]:
+    with build_step(workload, plan, device, seed, ranks) as step:
+        torch.manual_seed(seed)
+        losses = [step(batch).item() for batch in batches]
+    del step
+    gc.collect()  # wrapped models hold themselves in cycles, and the next one needs their memory
+    return [check_finite(loss) for loss in ranks.mean(*losses)]

@@ -1,0 +1,186 @@
+"""Looks at a workload once, in a process of its own, and tells what the space depends on.
+
+Nothing here trains.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.flop_counter import FlopCounterMode
+
+from autotune.errors import WorkloadError
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan
+from autotune.search_space.space import batch_does_not_divide
+from autotune.trials.apply import build_optimizer, with_implementation
+from autotune.trials.blocks import find_blocks
+from autotune.trials.failure import InvalidPlanError, one_line, user_traceback
+from autotune.trials.forkable import is_forkable
+from autotune.trials.loader import Feed, build_loader, dataset_len
+from autotune.trials.request import ProbeRequest, Rejection
+from autotune.trials.workload import DEFAULT_BATCH_SIZE, Workload, load_workload
+
+_LOADER_PROBE_S = 0.5
+
+
+def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
+    """Load the workload and return what it is.
+
+    Raises:
+        WorkloadError: when it breaks its contract or raises.
+    """
+    before = set(sys.modules)
+    workload = load_workload(path)
+    forkable, imports = is_forkable(), _installed(set(sys.modules) - before)
+    num_samples = dataset_len(workload.build_dataset())
+    batch_size, remarks = _batch_size(workload, num_samples)
+    plan = Plan.of({"batch_size": batch_size, **{k: v[0] for k, v in workload.knobs.items()}})
+    model = workload.model(plan.values)
+    optimizer = build_optimizer(workload, plan, model)
+    blocks = find_blocks(model, workload)
+    feed = Feed(build_loader(workload, plan, seed))
+    batch = feed.next()
+    return WorkloadFacts(
+        batch_size=batch_size,
+        global_batch_size=workload.global_batch_size,
+        dataset_len=num_samples,
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        num_blocks=len(blocks),
+        block_class=type(blocks[0]).__name__ if blocks else None,
+        has_conv2d=any(isinstance(m, nn.Conv2d) for m in model.modules()),
+        optimizer_class=type(optimizer).__name__,
+        optimizer_impls=tuple(i for i in ("foreach", "fused") if _takes(optimizer, i)),
+        compiler_problem=compiler_problem(hardware),
+        bf16=hardware.capability is None or hardware.capability >= (8, 0),
+        fp16=hardware.capability is not None and hardware.capability >= (7, 0),
+        user_knobs=tuple(workload.knobs.items()),
+        tokens_per_sample=workload.tokens_per_sample,
+        flops_per_sample=_flops(workload, model, batch, batch_size),
+        loader_samples_per_s=_loader_speed(feed, batch_size),
+        imports=imports if forkable else (),
+        source_hash=_source_hash(path),
+        remarks=remarks,
+    )
+
+
+def compiler_problem(hardware: Hardware) -> str | None:
+    """Return why torch.compile cannot work on this machine, None when it can."""
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        return "Python.h is missing; install the Python headers (python3-dev)"
+    compiler = os.environ.get("CXX") or "g++"
+    if not (shutil.which(compiler) or shutil.which("clang++")):
+        return "no C++ compiler found; install g++"
+    if hardware.device_kind == "cpu":
+        return None
+    if hardware.capability is not None and hardware.capability < (7, 0):
+        return f"Triton needs compute capability 7.0, this device has {hardware.capability}"
+    if importlib.util.find_spec("triton") is None:
+        return "the triton package is missing; install it as your torch build asks"
+    return None
+
+
+def _batch_size(workload: Workload, num_samples: int | None) -> tuple[int, tuple[str, ...]]:
+    name, total = workload.path.name, workload.global_batch_size
+    if num_samples == 0:
+        raise WorkloadError(f"{name}: the dataset is empty: len(build_dataset()) is 0")
+    size = workload.batch_size
+    if size is None:
+        size = DEFAULT_BATCH_SIZE if num_samples is None else min(DEFAULT_BATCH_SIZE, num_samples)
+        while total is not None and total % size:
+            size -= 1
+        return size, (f"{name} sets no BATCH_SIZE; the baseline uses {size}",)
+    if num_samples is not None and size > num_samples:
+        raise WorkloadError(
+            f"{name}: the dataset has {num_samples} samples, fewer than BATCH_SIZE={size}; "
+            f"use {num_samples} or less"
+        )
+    if total is not None and total % size:
+        raise WorkloadError(f"{name}: {batch_does_not_divide('BATCH_SIZE', size, total)}")
+    return size, ()
+
+
+def _source_hash(path: Path) -> str:
+    """Hash the workload's file and every module it imported from its own folder."""
+    files = {Path(f) for m in sys.modules.values() if (f := getattr(m, "__file__", ""))}
+    folder = path.parent.resolve()
+    own = [f.resolve() for f in files if _is_source(f) and f.resolve().is_relative_to(folder)]
+    digest = hashlib.sha256()
+    for file in sorted({path.resolve(), *own}):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _installed(names: set[str]) -> tuple[str, ...]:
+    """Return the installed packages and their direct modules among the names of modules."""
+    files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in names}
+    near = [name for name in names if name.count(".") <= 1 and "site-packages" in files[name]]
+    return tuple(sorted(near))
+
+
+def _is_source(file: Path) -> bool:
+    # Some modules are made at run time, and their file is a mere name.
+    return file.is_absolute() and file.suffix == ".py" and "site-packages" not in file.parts
+
+
+def _takes(optimizer: Optimizer, impl: str) -> bool:
+    """Whether the optimizer can be built so; fused refuses some devices and dtypes then."""
+    try:
+        with_implementation(optimizer, impl)
+    except (InvalidPlanError, RuntimeError, ValueError, TypeError):
+        return False
+    return True
+
+
+def _loader_speed(feed: Feed, batch_size: int) -> float:
+    start = time.perf_counter()
+    count = 0
+    while time.perf_counter() - start < _LOADER_PROBE_S:
+        feed.next()
+        count += 1
+    return count * batch_size / (time.perf_counter() - start)
+
+
+def _flops(workload: Workload, model: nn.Module, batch: Any, batch_size: int) -> float | None:
+    """Count one training step on the meta device, which computes shapes only.
+
+    Models that look at values cannot run there; their count stays unknown.
+    """
+    try:
+        with FlopCounterMode(display=False) as counter:
+            meta = torch.device("meta")
+            workload.compute_loss(model.to(meta), _to_meta(batch)).backward()
+    except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
+        return None
+    return float(counter.get_total_flops()) / batch_size
+
+
+def _to_meta(batch: Any) -> Any:
+    if isinstance(batch, torch.Tensor):
+        return batch.to("meta")
+    if isinstance(batch, list | tuple):
+        return [_to_meta(item) for item in batch]
+    if isinstance(batch, dict):
+        return {key: _to_meta(value) for key, value in batch.items()}
+    return batch
+
+
+def answer(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection]:
+    """Yield one answer: the facts, or what is wrong with the workload."""
+    path = Path(request.workload_path)
+    os.chdir(request.working_dir)
+    try:
+        yield probe(path, request.hardware, request.seed)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it is the answer
+        yield Rejection(error=one_line(error), traceback=user_traceback(error, path))

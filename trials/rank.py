@@ -1,0 +1,153 @@
+"""Runs one trial inside its own process, from the user's file to a result."""
+
+import abc
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from autotune.search_space.plan import Plan
+from autotune.trials.apply import build_step
+from autotune.trials.failure import failed
+from autotune.trials.measure import Meter
+from autotune.trials.numerics import compare
+from autotune.trials.ranks import ALONE, device_of, join, leave
+from autotune.trials.request import TrialRequest
+from autotune.trials.result import Outcome, Phase, TrialResult
+from autotune.trials.workload import Workload, load_workload
+
+
+def run_trial(request: TrialRequest) -> Iterator[Phase | TrialResult]:
+    """Yield each phase as it is entered, then exactly one result; nothing is raised.
+
+    The caller enforces the deadlines, and adds the log's tail and the time around the phases.
+    """
+    path = Path(request.workload_path)
+    reference = request.compare_with
+    trial = _Measurement(request) if reference is None else _Comparison(request, reference)
+    phase = Phase.START
+    try:
+        for phase, work in trial.phases():
+            yield phase
+            trial.timed(phase, work)
+        result = trial.result()
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it is the result
+        yield failed(error, phase, path)
+        return
+    yield result
+    leave(trial.ranks)
+
+
+class _Trial(abc.ABC):
+    """What measuring and comparing share: ranks, device, workload, the time of each phase."""
+
+    def __init__(self, request: TrialRequest) -> None:
+        self.request = request
+        self.phases_s: dict[Phase, float] = {}
+        self.ranks = ALONE
+        self.workload: Workload
+        self.device: torch.device
+
+    def phases(self) -> list[tuple[Phase, Callable[[], None]]]:
+        """Return the phases in order, with what each does."""
+        if self.request.place.world_size == 1:
+            return self.own_phases()
+        return [(Phase.RENDEZVOUS, self.meet), *self.own_phases()]
+
+    @abc.abstractmethod
+    def own_phases(self) -> list[tuple[Phase, Callable[[], None]]]:
+        """Return the phases after the ranks have met."""
+
+    @abc.abstractmethod
+    def result(self) -> TrialResult:
+        """Return what came of it, after the last phase."""
+
+    def timed(self, phase: Phase, work: Callable[[], None]) -> None:
+        """Do the work of a phase and note its seconds."""
+        start = time.perf_counter()
+        work()
+        self.phases_s[phase] = time.perf_counter() - start
+
+    def meet(self) -> None:
+        """Find the other ranks. The driver ends a phase that hangs, so collectives wait longer."""
+        deadlines = self.request.deadlines
+        self.ranks = join(
+            self.request.place,
+            self.request.device_kind,
+            within_s=deadlines.rendezvous_s,
+            collectives_s=2 * max(asdict(deadlines).values()),
+        )
+
+    def prepare(self) -> None:
+        """Go to the user's directory, take the device, load the workload."""
+        request = self.request
+        os.chdir(request.working_dir)
+        self.device = device_of(request.place, request.device_kind)
+        if request.device_kind == "cuda" and request.memory_limit_bytes is not None:
+            _limit_device_memory(self.device, request.memory_limit_bytes)
+        self.workload = load_workload(Path(request.workload_path))
+
+
+class _Measurement(_Trial):
+    """A plan, measured."""
+
+    def own_phases(self) -> list[tuple[Phase, Callable[[], None]]]:
+        return [
+            (Phase.BUILD, self._build),
+            (Phase.FIRST_STEP, self._first_step),
+            (Phase.WARM_UP, self._warm_up),
+            (Phase.MEASURE, self._measure),
+        ]
+
+    def result(self) -> TrialResult:
+        measurement = self._meter.summary(
+            self._windows,
+            self.phases_s,
+            raced=self._raced,
+            exposed_comm_share=self._exposed_comm_share,
+        )
+        return TrialResult(outcome=Outcome.OK, measurement=measurement, phase=Phase.MEASURE)
+
+    def _build(self) -> None:
+        self.prepare()
+        request = self.request
+        step = build_step(self.workload, request.plan, self.device, request.seed, self.ranks)
+        self._meter = Meter(step, self.workload, request.protocol, self.ranks)
+
+    def _first_step(self) -> None:
+        self._meter.first_step()
+
+    def _warm_up(self) -> None:
+        self._meter.warm_up()
+
+    def _measure(self) -> None:
+        self._windows, self._raced = self._meter.windows(self.request.interesting_above)
+        self._exposed_comm_share = self._meter.exposed_communication()
+
+
+class _Comparison(_Trial):
+    """A plan's losses beside those of the reference."""
+
+    def __init__(self, request: TrialRequest, reference: Plan) -> None:
+        super().__init__(request)
+        self._reference = reference
+
+    def own_phases(self) -> list[tuple[Phase, Callable[[], None]]]:
+        return [(Phase.BUILD, self.prepare), (Phase.COMPARE, self._compare)]
+
+    def result(self) -> TrialResult:
+        return TrialResult(outcome=Outcome.OK, numerics=self._report, phase=Phase.COMPARE)
+
+    def _compare(self) -> None:
+        request = self.request
+        self._report = compare(
+            self.workload, request.plan, self._reference, self.device, request.seed, self.ranks
+        )
+
+
+def _limit_device_memory(device: torch.device, limit_bytes: int) -> None:
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)

@@ -1,0 +1,209 @@
+"""What a trial gives: its outcome, and its measurement where there is one. Plain values."""
+
+import enum
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+class Outcome(enum.Enum):
+    """How a trial ended.
+
+    A trial is `submitted`, goes through its phases (`rendezvous` where there are several ranks,
+    `build`, `first_step`, `warm_up`, `measure`) and ends in exactly one outcome. `ok` has a
+    measurement; the rest are data about a plan, save `infra` and `cancelled`, which say nothing
+    about it, so such plans may be tried again.
+    """
+
+    OK = "ok"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    COMPILE_ERROR = "compile_error"
+    CRASH = "crash"
+    DIVERGED = "diverged"
+    INVALID = "invalid"
+    INFRA = "infra"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_about_plan(self) -> bool:
+        """Whether running the same plan again would be expected to end the same way."""
+        return self not in (Outcome.INFRA, Outcome.CANCELLED)
+
+
+class Purpose(enum.Enum):
+    """Why a trial is run."""
+
+    BASELINE = "baseline"
+    PRESET = "preset"
+    LADDER = "ladder"
+    NEIGHBOUR = "neighbour"
+    SAMPLER = "sampler"
+    CONFIRM = "confirm"
+    ABLATE = "ablate"
+    MEASURE = "measure"
+    NUMERICS = "numerics"
+
+
+class Phase(enum.Enum):
+    """Where a trial is; each phase has its own deadline."""
+
+    START = "start"
+    RENDEZVOUS = "rendezvous"
+    BUILD = "build"
+    FIRST_STEP = "first_step"
+    WARM_UP = "warm_up"
+    MEASURE = "measure"
+    COMPARE = "compare"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A stretch of steps timed as one, synchronised at both ends."""
+
+    steps: int
+    samples: int
+    seconds: float
+    data_wait_s: float
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second, waiting for data included."""
+        return self.samples / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was measured in the steady state. Unknown is None, never zero.
+
+    Attributes:
+        throughput: samples per second over all ranks, end to end, over all windows.
+        throughput_low, throughput_high: 95 % interval of the mean over windows.
+        step_ms: median over windows of the worst rank's; `step_ms_spread` their relative standard
+            deviation.
+        data_wait_share: part of the time that the loop waited in `next(loader)`, worst rank.
+        peak_allocated_bytes, peak_reserved_bytes: device memory after warm-up, worst rank.
+        peak_reserved_overall_bytes: the same from the start of the trial, compilation included.
+        peak_host_bytes: resident memory of the training process, loader workers not included.
+        alloc_retries: times the allocator had to flush its cache after warm-up.
+        exposed_comm_share: part of the time in which ranks communicate and compute nothing, worst
+            rank; None on one rank, and where there is no device to trace.
+        build_s, first_step_s, warm_up_s, measure_s: the phases; compilation is in first_step_s.
+        first_loss, last_loss: to see that training happens; the mean over ranks.
+        settled: the interval reached its target before the time cap.
+        raced: stopped early, its interval was clearly below what was still interesting.
+    """
+
+    throughput: float
+    throughput_low: float
+    throughput_high: float
+    step_ms: float
+    step_ms_spread: float
+    data_wait_share: float
+    build_s: float
+    first_step_s: float
+    warm_up_s: float
+    measure_s: float
+    first_loss: float
+    last_loss: float
+    settled: bool
+    raced: bool = False
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    peak_reserved_overall_bytes: int | None = None
+    peak_host_bytes: int | None = None
+    alloc_retries: int | None = None
+    exposed_comm_share: float | None = None
+    windows: tuple[Window, ...] = ()
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """What the plan needs: device memory where there is a device, else host memory."""
+        if self.peak_reserved_overall_bytes is not None:
+            return self.peak_reserved_overall_bytes
+        return self.peak_host_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericsReport:
+    """Losses of a plan beside eager fp32 on the same batches from the same start.
+
+    Attributes:
+        reference_losses, plan_losses: one per compared step.
+        tolerance: largest relative difference that the plan's class allows.
+        worst: the largest relative difference seen.
+    """
+
+    reference_losses: tuple[float, ...]
+    plan_losses: tuple[float, ...]
+    tolerance: float
+    worst: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the plan trains like the reference, within its class."""
+        return self.worst <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """How a trial ended.
+
+    Attributes:
+        outcome: see `Outcome`; `measurement` is there exactly for `ok` (and not for numerics).
+        error: one line for tables; None for `ok`.
+        traceback: the user's own, from their first line.
+        user_error: the exception came out of the user's code, not out of autotune or torch.
+        phase: where it ended.
+        peer_lost: this rank failed only because another one was gone.
+        requested_bytes: for `oom`, the memory asked for, where known.
+        log_tail: the end of what the trial printed.
+        overhead_s: time outside build, first step, warm-up and measurement: starting the
+            process, reaping it, waiting for its memory to be free.
+        total_s: from submission to the device being free again.
+    """
+
+    outcome: Outcome
+    measurement: Measurement | None = None
+    numerics: NumericsReport | None = None
+    error: str | None = None
+    traceback: str | None = None
+    user_error: bool = False
+    peer_lost: bool = False
+    phase: Phase = Phase.START
+    requested_bytes: int | None = None
+    log_tail: str = ""
+    overhead_s: float | None = None
+    total_s: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_dict` reads them back."""
+        plain = asdict(self)
+        return {**plain, "outcome": self.outcome.value, "phase": self.phase.value}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TrialResult":
+        """Build from what `to_dict` gave."""
+        measurement, numerics = values["measurement"], values["numerics"]
+        return cls(
+            **{
+                **values,
+                "outcome": Outcome(values["outcome"]),
+                "phase": Phase(values["phase"]),
+                "measurement": measurement and measurement_from_dict(measurement),
+                "numerics": numerics
+                and NumericsReport(
+                    reference_losses=tuple(numerics["reference_losses"]),
+                    plan_losses=tuple(numerics["plan_losses"]),
+                    tolerance=numerics["tolerance"],
+                    worst=numerics["worst"],
+                ),
+            }
+        )
+
+
+def measurement_from_dict(values: dict[str, Any]) -> Measurement:
+    """Build a measurement from plain values; `windows` may be missing."""
+    known = {f.name for f in fields(Measurement)}
+    plain = {key: value for key, value in values.items() if key in known}
+    plain["windows"] = tuple(Window(**window) for window in values.get("windows", ()))
+    return Measurement(**plain)

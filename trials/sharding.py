@@ -1,0 +1,237 @@
+"""Spreads a model over the ranks of a trial: one short function per value of `sharding`.
+
+    ddp          every rank holds everything; gradients are averaged in buckets
+    zero1        the same, with the optimizer's state cut into one part per rank
+    fsdp_zero2   parameters too are cut into parts, and whole from the forward to the backward pass
+    fsdp_zero3   parameters are whole only while their block runs
+    hsdp         fsdp_zero3 among neighbours, copied across groups of them
+
+FSDP follows torchtitan's order: each block is sharded by itself, then what is left by the root.
+"""
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from autotune.search_space.conflicts import FSDP
+from autotune.search_space.plan import Plan
+from autotune.trials.failure import InvalidPlanError
+from autotune.trials.materialise import materialise
+from autotune.trials.request import RankPlace
+
+ComputeLoss = Callable[[nn.Module, Any], Tensor]
+
+
+_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
+_TORCHS_BUCKET_MB = 25
+
+
+class Sharded(Protocol):
+    """A model as its strategy runs it.
+
+    Attributes:
+        casts: whether it computes in half precision by itself, without autocast.
+    """
+
+    casts: bool
+
+    def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
+        """Return the loss of this rank's batch."""
+
+    def sync_gradients(self, *, due: bool) -> None:
+        """Say whether the next backward pass averages gradients over ranks, or accumulates."""
+
+
+def cuts_parameters(plan: Plan, place: RankPlace) -> bool:
+    """Whether the plan cuts parameters into parts; a plan for more ranks does not on one."""
+    return place.world_size > 1 and plan.get("sharding", "ddp") in FSDP
+
+
+def shard(
+    model: nn.Module, blocks: Sequence[nn.Module], plan: Plan, place: RankPlace, kind: str
+) -> Sharded:
+    """Spread the model over the ranks as `plan` says.
+
+    Args:
+        model: on the rank's device; for FSDP still on the CPU, from where it moves block by block,
+            or on the meta device.
+        blocks: what FSDP shards by itself, in order.
+        plan: names the strategy.
+        place: of this rank.
+        kind: of the device, `cpu` or `cuda`.
+
+    Raises:
+        InvalidPlanError: when the ranks cannot be arranged as the strategy needs.
+    """
+    if place.world_size == 1:
+        return OneDevice(model)
+    strategy = str(plan.get("sharding", "ddp"))
+    if strategy == "hsdp":
+        return _fsdp(model, blocks, plan, _grid(place, kind), reshard=True)
+    if strategy in FSDP:
+        mesh = init_device_mesh(kind, (place.world_size,), mesh_dim_names=("shard",))
+        return _fsdp(model, blocks, plan, mesh, reshard=strategy == "fsdp_zero3")
+    return _ddp(model, plan)
+
+
+class OneDevice:
+    """A model without peers."""
+
+    casts = False
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
+        """See `Sharded`."""
+        return compute_loss(self._model, batch)
+
+    def sync_gradients(self, *, due: bool) -> None:
+        """See `Sharded`."""
+
+
+class _LossOf(nn.Module):
+    """The loss as a module's forward pass, which is what DDP prepares its buckets around.
+
+    So `compute_loss` gets the user's own model, of which it may use whatever it likes. With the
+    wrapped model, all but a plain call would leave gradients that nobody averages.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
+        return compute_loss(self.model, batch)
+
+
+class Replicated:
+    """A model under DistributedDataParallel."""
+
+    casts = False
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.ddp = ddp
+
+    def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
+        """See `Sharded`."""
+        loss: Tensor = self.ddp(compute_loss, batch)
+        return loss
+
+    def sync_gradients(self, *, due: bool) -> None:
+        """See `Sharded`."""
+        # What `no_sync()` does around a block; forward and backward are two calls here.
+        self.ddp.require_backward_grad_sync = due
+
+
+def _ddp(model: nn.Module, plan: Plan) -> Replicated:
+    bucket_mb = int(plan.get("bucket_mb", _TORCHS_BUCKET_MB))
+    ddp = DistributedDataParallel(
+        _LossOf(model),
+        # Given a size, DDP makes its first bucket as large; torch's own default starts small.
+        bucket_cap_mb=None if bucket_mb == _TORCHS_BUCKET_MB else bucket_mb,
+        gradient_as_bucket_view=bool(plan.get("gradient_as_bucket_view", False)),
+        static_graph=bool(plan.get("static_graph", False)),
+    )
+    hook = _HOOKS.get(str(plan.get("comm_hook", "none")))
+    if hook is not None:
+        ddp.register_comm_hook(None, hook)
+    return Replicated(ddp)
+
+
+class FullySharded:
+    """A model under `fully_shard`."""
+
+    casts = True
+
+    def __init__(self, model: nn.Module) -> None:
+        assert isinstance(model, FSDPModule)
+        self._fsdp: FSDPModule = model
+        self._model: nn.Module = model
+
+    def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
+        """See `Sharded`."""
+        return compute_loss(self._model, batch)
+
+    def sync_gradients(self, *, due: bool) -> None:
+        """See `Sharded`."""
+        self._fsdp.set_requires_gradient_sync(due)
+        self._fsdp.set_is_last_backward(due)
+
+
+def _fsdp(
+    model: nn.Module, blocks: Sequence[nn.Module], plan: Plan, mesh: DeviceMesh, *, reshard: bool
+) -> FullySharded:
+    policy = _policy(plan, output_dtype=None)
+    for block in blocks:
+        materialise(block, mesh.device_type)
+        fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+    # The backward pass starts with the root's own parameters, so freeing them gains nothing.
+    of_root = reshard and not blocks
+    root = _policy(plan, output_dtype=torch.float32)
+    materialise(model, mesh.device_type)
+    fully_shard(model, mesh=mesh, reshard_after_forward=of_root, mp_policy=root)
+    return FullySharded(model)
+
+
+def _policy(plan: Plan, output_dtype: torch.dtype | None) -> MixedPrecisionPolicy:
+    """Return the precision as FSDP's policy: half the traffic, gradients summed in fp32."""
+    half = _HALF.get(str(plan.get("precision", "fp32")))
+    if half is None:
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(
+        param_dtype=half, reduce_dtype=torch.float32, output_dtype=output_dtype
+    )
+
+
+def shard_optimizer(optimizer: Optimizer) -> Optimizer:
+    """Return the same optimizer with its state cut into one part per rank."""
+    with warnings.catch_warnings():
+        # Its package still scripts functions for the JIT, which torch itself warns of.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  for zero1 only
+
+    return ZeroRedundancyOptimizer(
+        optimizer.param_groups, type(optimizer), **constructor_arguments(optimizer)
+    )
+
+
+def constructor_arguments(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the arguments, less the parameters, that make such an optimizer."""
+    accepted = inspect.signature(type(optimizer).__init__).parameters
+    return {name: value for name, value in optimizer.defaults.items() if name in accepted}
+
+
+def _grid(place: RankPlace, kind: str) -> DeviceMesh:
+    rows, columns = grid_shape(place)
+    return init_device_mesh(kind, (rows, columns), mesh_dim_names=("replicate", "shard"))
+
+
+def grid_shape(place: RankPlace) -> tuple[int, int]:
+    """Return how many copies there are, and among how many neighbours each is cut.
+
+    Over several nodes each holds one copy, for the links inside a node are the fast ones. One
+    node holds two copies; two ranks are too few for that and share one.
+
+    Raises:
+        InvalidPlanError: when the ranks do not divide so.
+    """
+    world, local = place.world_size, place.local_world_size
+    if local == world:
+        local = world if world < 4 else world // 2
+    if world % local:
+        raise InvalidPlanError(
+            f"hsdp needs groups of equal size, and {world} ranks do not divide by {local}; "
+            "use an even number of ranks, and as many on each node"
+        )
+    return world // local, local
