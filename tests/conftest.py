@@ -1,10 +1,19 @@
 """What tests of several folders share."""
 
+import os
 import sys
+from unittest import mock
 
 import pytest
 
 from autotune.cli.main import run_command_line
+
+
+@pytest.fixture(autouse=True)
+def own_environment():
+    """Give the environment back as it was: a rank of a trial sets torchrun's variables in it."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture
