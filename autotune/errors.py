@@ -2,7 +2,8 @@
 
 AutotuneError                exit code 1
 ├── UsageError               2   a command line, plan file or knob that makes no sense
-│   └── PlanError            2   a plan that names unknown knobs, values or versions
+│   ├── PlanError            2   a plan that names unknown knobs, values or versions
+│   └── NotFoundError        2   a run or trial that the store does not have
 ├── WorkloadError            3   the user's model.py is wrong; carries their traceback
 ├── NothingRanError          4   no plan could be run on this machine
 ├── StoreError               5   the store cannot be opened, read or written
@@ -30,6 +31,10 @@ class UsageError(AutotuneError):
 
 class PlanError(UsageError):
     """A plan names an unknown knob, an unknown value, or was written by another version."""
+
+
+class NotFoundError(UsageError):
+    """The store has no such run or trial."""
 
 
 class WorkloadError(AutotuneError):

@@ -8,6 +8,9 @@ from typing import Any
 from autotune.search_space.plan import Plan
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
+NOT_SEARCHED = (Purpose.NUMERICS, Purpose.MEASURE)
+"""Trials whose throughput is no candidate's."""
+
 
 class RunState(enum.Enum):
     """Where a run is.

@@ -9,7 +9,7 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, Select, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from autotune.errors import UsageError, nearest
+from autotune.errors import NotFoundError, UsageError, nearest
 from autotune.search_space.plan import Plan
 from autotune.storage.database import BUSY_S, Database
 from autotune.storage.location import locate
@@ -23,11 +23,13 @@ from autotune.storage.rows import (
     window_values,
 )
 from autotune.storage.schema import prepare
+from autotune.storage.statistics import RunStatistics
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
 from autotune.storage.wide import remember_knobs
 from autotune.trials.result import Purpose, TrialResult
 
 UNFINISHED = (RunState.RUNNING.value, RunState.INTERRUPTED.value)
+AT_ONCE = 10_000  # bound values of a statement; SQLite takes 32 766, PostgreSQL 65 535
 RESERVED_NAMES = re.compile(r"last|\d+|run-\d+|\s*")
 
 
@@ -52,14 +54,20 @@ def open_store(
     except BaseException:
         database.close()
         raise
-    return SqlStore(database)
+    return SqlStore(database, url)
 
 
 class SqlStore:
-    """A `TrialStore` in a database. See there for what each method promises."""
+    """A `TrialStore` in a database. See there for what each method promises.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: open, with this version's tables.
+        url: as `open_store` got it, for those who read the same store on their own connection.
+    """
+
+    def __init__(self, database: Database, url: str | None = None) -> None:
         self._database = database
+        self.url = url
 
     def create_run(self, new: NewRun) -> RunRecord:
         """Store a new run in state `running`.
@@ -159,24 +167,67 @@ class SqlStore:
         """Return the run with this id or name, `last` for the newest.
 
         Raises:
-            UsageError: when there is none, with the nearest name.
+            NotFoundError: when there is none, with the nearest name.
         """
         with self._database.reading() as session:
             found = _run_records(session, _run_query().where(*_matches(ref)).limit(1))
             if found:
                 return found[0]
             names = session.scalars(select(RunRow.name)).all()
-        raise UsageError(_no_run(ref, names, self._database.location.shown))
+        raise NotFoundError(_no_run(ref, names, self._database.location.shown))
 
     def trials(self, run_id: int) -> list[TrialRecord]:
         """Return the trials of a run by number, their windows included."""
+        query = select(TrialRow).where(TrialRow.run_id == run_id).order_by(TrialRow.number)
         with self._database.reading() as session:
-            return _trial_records(session, run_id, _windows(session, run_id))
+            windows = _windows_by_trial(session, run_id)
+            return [trial_record(row, windows[row.number]) for row in session.scalars(query)]
 
-    def trials_without_windows(self, run_id: int) -> list[TrialRecord]:
-        """Return the trials of a run by number with `windows` empty: light enough for a table."""
+    def trial(self, run: RunRecord, number: int) -> TrialRecord:
+        """Return one trial, its windows included.
+
+        Raises:
+            NotFoundError: when the run has no such trial, with the nearest number.
+        """
         with self._database.reading() as session:
-            return _trial_records(session, run_id, {})
+            row = session.get(TrialRow, (run.id, number))
+            if row is not None:
+                return trial_record(row, _windows(session, run.id, number))
+            numbers = session.scalars(select(TrialRow.number).where(TrialRow.run_id == run.id))
+            near = nearest(number, numbers)
+        raise NotFoundError(
+            f"run {run.name} has no trial {number}{near}; `autotune trials {run.name}` lists them"
+        )
+
+    def some_trials(self, run_id: int, numbers: Sequence[int]) -> list[TrialRecord]:
+        """Return these trials in the order of `numbers`, with `windows` empty: light for a table.
+
+        One that is gone meanwhile, as a resumed run drops those in flight, is left out.
+        """
+        query = select(TrialRow).where(TrialRow.run_id == run_id)
+        with self._database.reading() as session:
+            rows = [
+                row
+                for first in range(0, len(numbers), AT_ONCE)
+                for row in session.scalars(
+                    query.where(TrialRow.number.in_(numbers[first : first + AT_ONCE]))
+                )
+            ]
+        by_number = {row.number: trial_record(row, []) for row in rows}
+        return [by_number[number] for number in numbers if number in by_number]
+
+    def baselines(self, run_id: int) -> list[TrialRecord]:
+        """Return the trials of the user's own configuration by number, `windows` empty."""
+        query = select(TrialRow.number).where(
+            TrialRow.run_id == run_id, TrialRow.purpose == Purpose.BASELINE.value
+        )
+        with self._database.reading() as session:
+            numbers = session.scalars(query.order_by(TrialRow.number)).all()
+        return self.some_trials(run_id, numbers)
+
+    def statistics(self, run: RunRecord) -> RunStatistics:
+        """Return what answers about the run's trials together."""
+        return RunStatistics(self._database, run)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -252,16 +303,14 @@ def _no_run(ref: str, names: Sequence[str], shown: str) -> str:
     return f"no run {ref!r} in {shown}{nearest(ref, names)}; `autotune runs` lists all"
 
 
-def _windows(session: Session, run_id: int) -> dict[int, list[WindowRow]]:
+def _windows(session: Session, run_id: int, number: int) -> list[WindowRow]:
+    query = select(WindowRow).where(WindowRow.run_id == run_id, WindowRow.number == number)
+    return list(session.scalars(query.order_by(WindowRow.position)))
+
+
+def _windows_by_trial(session: Session, run_id: int) -> dict[int, list[WindowRow]]:
     query = select(WindowRow).where(WindowRow.run_id == run_id)
     grouped: dict[int, list[WindowRow]] = defaultdict(list)
     for row in session.scalars(query.order_by(WindowRow.number, WindowRow.position)):
         grouped[row.number].append(row)
     return grouped
-
-
-def _trial_records(
-    session: Session, run_id: int, windows: dict[int, list[WindowRow]]
-) -> list[TrialRecord]:
-    query = select(TrialRow).where(TrialRow.run_id == run_id).order_by(TrialRow.number)
-    return [trial_record(row, windows.get(row.number, [])) for row in session.scalars(query)]

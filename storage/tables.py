@@ -116,7 +116,19 @@ class TrialRow(Base):
     __tablename__ = "trials"
     __table_args__ = (
         Index("ix_trials_throughput", "run_id", "throughput"),
-        Index("ix_trials_outcome", "run_id", "outcome"),
+        # All that overviews of a run read, so that they need not touch the wide rows.
+        Index(
+            "ix_trials_measured",
+            "run_id",
+            "outcome",
+            "num_ranks",
+            "purpose",
+            "number",
+            "throughput",
+            "peak_reserved_overall_bytes",
+            "peak_host_bytes",
+            "finished_at",
+        ),
     )
 
     run_id: Mapped[int] = mapped_column(

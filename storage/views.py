@@ -4,7 +4,6 @@ The shapes are kept: keys are only added. Times are ISO 8601 in UTC, durations `
 sizes `*_bytes`, throughputs samples per second; unknown is null, and so is every NaN.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -15,10 +14,7 @@ from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
 from autotune.storage.query import QueryResult
 from autotune.storage.records import RunRecord, TrialRecord, Winner
-from autotune.trials.result import Measurement, NumericsReport, Purpose
-
-NOT_SEARCHED = (Purpose.NUMERICS, Purpose.MEASURE)
-IN_FLIGHT = "in flight"
+from autotune.trials.result import Measurement, NumericsReport
 
 
 def run_view(run: RunRecord) -> dict[str, Any]:
@@ -126,18 +122,20 @@ def trial_detail_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
     return {**trial_view(trial, baseline), **_strict(detail)}
 
 
-def run_detail_view(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+def run_detail_view(
+    run: RunRecord, outcomes: dict[str, int], front: Sequence[TrialRecord]
+) -> dict[str, Any]:
     """Return a run and what its trials say together.
 
     Keys: `run` (see `run_view`), `outcomes` (`{outcome: number of trials}`, "in flight" for
-    those that have not ended), `front` (a list of `trial_view`, see `front`).
+    those that have not ended), `front` (a list of `trial_view`: the trials that no other beats in
+    throughput without more memory, fastest first).
     """
     baseline = run.new.baseline
-    of_run = [trial for trial in trials if trial.num_ranks == run.new.num_ranks]
     return {
         "run": run_view(run),
-        "outcomes": outcomes(trials),
-        "front": [trial_view(trial, baseline) for trial in front(of_run)],
+        "outcomes": outcomes,
+        "front": [trial_view(trial, baseline) for trial in front],
     }
 
 
@@ -148,28 +146,6 @@ def query_view(result: QueryResult) -> dict[str, Any]:
     """
     rows = [[json_value(value) for value in row] for row in result.rows]
     return {"columns": list(result.columns), "rows": rows, "truncated": result.truncated}
-
-
-def outcomes(trials: Sequence[TrialRecord]) -> dict[str, int]:
-    """Return how many trials ended in each outcome, the most frequent first."""
-    named = (IN_FLIGHT if t.outcome is None else t.outcome.value for t in trials)
-    return dict(Counter(named).most_common())
-
-
-def front(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials that no other beats in throughput without more memory, fastest first."""
-    known = [
-        (measurement.throughput, measurement.memory_bytes, trial)
-        for trial in trials
-        if (measurement := _searched(trial)) and measurement.memory_bytes is not None
-    ]
-    best: list[TrialRecord] = []
-    least = float("inf")
-    for _, memory, trial in sorted(known, key=lambda entry: (-entry[0], entry[1])):
-        if memory < least:
-            least = memory
-            best.append(trial)
-    return best
 
 
 def json_value(value: Any) -> Any:
@@ -188,12 +164,6 @@ def _comparable(baseline: Plan, trial: TrialRecord) -> Plan:
     if trial.num_ranks > 1 or "sharding" not in baseline:
         return baseline
     return Plan.of({name: value for name, value in baseline.items if name in trial.plan})
-
-
-def _searched(trial: TrialRecord) -> Measurement | None:
-    if trial.result is None or trial.purpose in NOT_SEARCHED:
-        return None
-    return trial.result.measurement
 
 
 def _measurement(measurement: Measurement) -> dict[str, Any]:

@@ -44,4 +44,4 @@ def _read(ref: str, number: int | None, storage: str | None) -> PlanFile:
         run = store.run(ref)
         if number is None:
             return plan_file_of(run)
-        return plan_file_of_trial(run, store.trials_without_windows(run.id), number)
+        return plan_file_of_trial(run, store.trial(run, number), store.baselines(run.id))

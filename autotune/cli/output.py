@@ -14,7 +14,6 @@ from rich.text import Text
 
 from autotune.errors import UsageError
 
-UNKNOWN = "-"
 PIPE_WIDTH = 10_000
 """Columns of a pipe: `grep` and `cut` want whole lines."""
 
@@ -92,46 +91,3 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 def _is_numeric(column: str) -> bool:
     return column.endswith((")", "#")) or column in {"id", "trials"}
-
-
-def cell(value: object) -> str:
-    """Return a value from the database for a table, on one line."""
-    if value is None:
-        return UNKNOWN
-    return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
-
-
-def samples(throughput: float | None) -> str:
-    """Return samples per second with four digits or more."""
-    if throughput is None:
-        return UNKNOWN
-    return f"{throughput:.0f}" if throughput >= 1000 else f"{throughput:.4g}"
-
-
-def gib(num_bytes: int | None) -> str:
-    """Return a size in GiB."""
-    return UNKNOWN if num_bytes is None else f"{num_bytes / 2**30:.2f}"
-
-
-def percent(share: float | None) -> str:
-    """Return a share in per cent."""
-    return UNKNOWN if share is None else f"{share * 100:.1f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Return a duration: `8.2 s`, `2m 05s`, `1h 02m`."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
-
-
-def speedup(winner: dict[str, Any]) -> str:
-    """Return `1.52x (1.50 to 1.54)`: the speed-up with its 95 % interval."""
-    if winner["speedup"] is None:
-        return UNKNOWN
-    low, high = winner["speedup_low"], winner["speedup_high"]
-    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
-    return f"{winner['speedup']:.2f}x{interval}"

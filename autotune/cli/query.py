@@ -8,11 +8,13 @@ from autotune.cli.output import (
     AsCsv,
     AsJson,
     Storage,
-    cell,
     check_one_format,
     print_csv,
     print_json,
     print_table,
+)
+from autotune.report.words import (
+    cell,
 )
 from autotune.storage.query import read_only_query
 from autotune.storage.views import query_view

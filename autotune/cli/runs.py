@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cli.output import (
-    UNKNOWN,
     AsCsv,
     AsJson,
     Storage,
     check_one_format,
-    duration,
     print_csv,
     print_json,
     print_lines,
     print_table,
+)
+from autotune.report.words import (
+    UNKNOWN,
+    duration,
     samples,
     speedup,
 )

@@ -1,33 +1,27 @@
 """`autotune show RUN [TRIAL]`: a run's conclusion, or everything about one trial."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Annotated, Any
 
 import typer
 
-from autotune.cli.output import (
-    UNKNOWN,
-    AsJson,
-    Storage,
+from autotune.cli.output import AsJson, Storage, print_facts, print_json, print_lines, print_table
+from autotune.cli.trials import Run, print_trials
+from autotune.report.reading import read_run, read_trial
+from autotune.report.words import (
     cell,
+    changes_text,
     duration,
     gib,
+    numerics,
     percent,
-    print_facts,
-    print_json,
-    print_lines,
-    print_table,
     samples,
-    speedup,
+    verdict,
+    windows_measured,
 )
-from autotune.cli.trials import Run, changes_text, print_trials
-from autotune.errors import UsageError, nearest
-from autotune.storage.location import locate
-from autotune.storage.records import RunRecord, TrialRecord
 from autotune.storage.sql import open_store
-from autotune.storage.views import IN_FLIGHT, run_detail_view, trial_detail_view
+from autotune.storage.statistics import IN_FLIGHT
 
 Trial = Annotated[
     int | None,
@@ -42,25 +36,9 @@ def show(
     with closing(open_store(storage, read_only=True)) as store:
         record = store.run(run)
         if trial is None:
-            _show_run(
-                run_detail_view(record, store.trials_without_windows(record.id)), as_json=as_json
-            )
+            _show_run(read_run(store, record), as_json=as_json)
         else:
-            found = _find(record, store.trials(record.id), trial)
-            view = trial_detail_view(found, record.new.baseline)
-            view["measure_again"] = again(record, trial, storage)
-            _show_trial(view, as_json=as_json)
-
-
-def _find(run: RunRecord, trials: Sequence[TrialRecord], number: int) -> TrialRecord:
-    for trial in trials:
-        if trial.number == number:
-            return trial
-    numbers = [trial.number for trial in trials]
-    raise UsageError(
-        f"run {run.name} has no trial {number}{nearest(number, numbers)}; "
-        f"`autotune trials {run.name}` lists them"
-    )
+            _show_trial(read_trial(store, record, trial), as_json=as_json)
 
 
 def _show_run(view: dict[str, Any], *, as_json: bool) -> None:
@@ -95,17 +73,9 @@ def print_winner(winner: dict[str, Any]) -> None:
         ["winner", samples(winner["throughput"]), gib(winner["memory_bytes"])],
     ]
     print_table(("", "throughput (samples/s)", "memory (GiB)"), rows)
-    print_lines(_verdict(winner), *winner["remarks"])
+    print_lines(verdict(winner), *winner["remarks"])
     if winner["changes"]:
         print_table(("knob", "baseline", "winner", "why"), _changes(winner["changes"]))
-
-
-def _verdict(winner: dict[str, Any]) -> str:
-    if winner["kept_baseline"]:
-        return f"Keep your baseline. {winner['how']}"
-    if not winner["confirmed"]:
-        return f"The fastest of the search, not confirmed. {winner['how']}"
-    return f"Speed-up {speedup(winner)}, 95 % interval. {winner['how']}"
 
 
 def _changes(changes: dict[str, Any]) -> Iterator[list[str]]:
@@ -140,15 +110,9 @@ def _trial_facts(trial: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if trial["requested_bytes"] is not None:
         yield "asked for", f"{gib(trial['requested_bytes'])} GiB"
     if trial["numerics"] is not None:
-        yield "numerics", _numerics(trial["numerics"])
+        yield "numerics", numerics(trial["numerics"])
     yield "took", f"{duration(trial['total_s'])}, {duration(trial['overhead_s'])} of it overhead"
     yield "log", cell(trial["log_path"])
-
-
-def _numerics(numerics: dict[str, Any]) -> str:
-    verdict = "trains like the reference" if numerics["passed"] else "differs from the reference"
-    worst = "not finite" if numerics["worst"] is None else f"{numerics['worst']:.2g}"
-    return f"{verdict}: worst relative difference {worst}, allowed {numerics['tolerance']:.2g}"
 
 
 def _measured_facts(
@@ -163,27 +127,5 @@ def _measured_facts(
     yield "build", duration(measured["build_s"])
     yield "first step", duration(measured["first_step_s"])
     yield "warm-up", duration(measured["warm_up_s"])
-    yield "windows", _windows(measured, windows)
+    yield "windows", windows_measured(measured, windows)
     yield "loss", f"{cell(measured['first_loss'])} to {cell(measured['last_loss'])}"
-
-
-def _windows(measured: dict[str, Any], windows: Sequence[dict[str, Any]]) -> str:
-    if not windows:
-        return UNKNOWN
-    speeds = [window["throughput"] for window in windows]
-    steps = sum(window["steps"] for window in windows)
-    state = "settled" if measured["settled"] else "not settled within its time"
-    state = "stopped early, clearly slower" if measured["raced"] else state
-    span = f"{samples(min(speeds))} to {samples(max(speeds))} samples/s"
-    took = duration(measured["measure_s"])
-    return f"{len(windows)} with {steps} steps in {took}, {span}, {state}"
-
-
-def again(run: RunRecord, number: int, storage: str | None) -> list[str]:
-    """Return the commands that measure a trial's plan again."""
-    file = f"trial-{number}.yaml"
-    export = ["autotune", "export", run.name, "--trial", str(number), "-o", file]
-    if storage is not None:
-        export += ["--storage", locate(storage).shown]
-    measure = ["autotune", "measure", run.new.workload_path, "--plan", file]
-    return [shlex.join(export), shlex.join(measure)]

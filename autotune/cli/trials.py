@@ -7,22 +7,26 @@ from typing import Annotated, Any
 import typer
 
 from autotune.cli.output import (
-    UNKNOWN,
     AsCsv,
     AsJson,
     Storage,
-    cell,
     check_one_format,
-    gib,
-    percent,
     print_csv,
     print_json,
     print_table,
+)
+from autotune.report.words import (
+    cell,
+    changes_text,
+    gib,
+    interval,
+    percent,
     samples,
 )
 from autotune.storage.selection import select_trials
 from autotune.storage.sql import open_store
-from autotune.storage.views import IN_FLIGHT, trial_view
+from autotune.storage.statistics import IN_FLIGHT
+from autotune.storage.views import trial_view
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or id, or `last`.")]
 Where = Annotated[
@@ -61,10 +65,8 @@ def trials(
         if as_csv:
             print_csv(selected.columns, selected.rows)
             return
-        by_number = {trial.number: trial for trial in store.trials_without_windows(record.id)}
-    position = selected.columns.index("number")
-    # A resumed run drops its trials in flight, perhaps between the two reads.
-    found = (by_number[row[position]] for row in selected.rows if row[position] in by_number)
+        position = selected.columns.index("number")
+        found = store.some_trials(record.id, [row[position] for row in selected.rows])
     views = [trial_view(trial, record.new.baseline) for trial in found]
     if as_json:
         print_json(views)
@@ -99,25 +101,10 @@ def _row(trial: dict[str, Any], *, ranked: bool) -> list[str]:
         trial["purpose"],
         changes_text(trial),
         samples(measured.get("throughput")),
-        _interval(measured),
+        interval(measured),
         cell(measured.get("step_ms")),
         percent(measured.get("data_wait_share")),
         gib(measured.get("memory_bytes")),
         trial["outcome"] or IN_FLIGHT,
         cell(trial["error"] or trial["reason"]),
     ]
-
-
-def changes_text(trial: dict[str, Any]) -> str:
-    """Return `precision=bf16 workers=4`: what a trial changes, or `baseline` for nothing."""
-    changed = {knob: change["value"] for knob, change in trial["changes"].items()}
-    shown = [f"{knob}={value}" for knob, value in changed.items() if value is not None]
-    return " ".join(shown) or "baseline"
-
-
-def _interval(measured: dict[str, Any]) -> str:
-    """Return the half width of the 95 % interval over the mean, in per cent."""
-    if not measured:
-        return UNKNOWN
-    half = (measured["throughput_high"] - measured["throughput_low"]) / 2
-    return f"{half / measured['throughput'] * 100:.1f}"

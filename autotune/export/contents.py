@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.errors import UsageError, nearest
+from autotune.errors import UsageError
 from autotune.export.values import split_plan
 from autotune.search_space.plan import Plan, Value
 from autotune.storage.records import RunRecord, TrialRecord
-from autotune.trials.result import Outcome, Purpose
+from autotune.trials.result import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +86,14 @@ def plan_file_of(run: RunRecord) -> PlanFile:
     )
 
 
-def plan_file_of_trial(run: RunRecord, trials: Sequence[TrialRecord], number: int) -> PlanFile:
-    """Return the plan of trial `number` with what it gave; `trials` are all of the run.
+def plan_file_of_trial(
+    run: RunRecord, trial: TrialRecord, baselines: Sequence[TrialRecord]
+) -> PlanFile:
+    """Return the plan of a trial with what it gave; `baselines` are the run's trials of its own.
 
-    Raises:
-        UsageError: when the run has no such trial.
+    A trial of a scout on fewer ranks is compared with the baseline on as many.
     """
-    trial = _find(run, trials, number)
-    # A scout's speed says something beside that of others on one device, no more.
-    own = [t for t in trials if t.num_ranks == trial.num_ranks and t.purpose is Purpose.BASELINE]
+    own = [baseline for baseline in baselines if baseline.num_ranks == trial.num_ranks]
     throughput, baseline = _throughput(trial), _first_throughput(own)
     measured = trial.result and trial.result.measurement
     return PlanFile(
@@ -127,16 +126,6 @@ def _origin(run: RunRecord) -> dict[str, Any]:
         "hardware": hardware,
         "versions": versions,
     }
-
-
-def _find(run: RunRecord, trials: Sequence[TrialRecord], number: int) -> TrialRecord:
-    by_number = {trial.number: trial for trial in trials}
-    if number not in by_number:
-        raise UsageError(
-            f"run {run.name} has no trial {number}{nearest(number, by_number)}; "
-            f"`autotune trials {run.name}` lists them"
-        )
-    return by_number[number]
 
 
 def _throughput(trial: TrialRecord) -> float | None:

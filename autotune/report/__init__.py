@@ -1,0 +1,1 @@
+"""What the terminal and the pages both say of runs and trials."""

@@ -1,0 +1,67 @@
+"""What is asked of a store most, as plain JSON values: the same for `--json` and the web API."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotune.report.words import again
+from autotune.storage.records import RunRecord
+from autotune.storage.selection import Condition, count_trials, select_trials
+from autotune.storage.sql import SqlStore
+from autotune.storage.views import run_detail_view, trial_detail_view, trial_view
+
+
+def read_run(store: SqlStore, run: RunRecord) -> dict[str, Any]:
+    """Return a run and what its trials say together; keys as in `run_detail_view`."""
+    statistics = store.statistics(run)
+    numbers = [point.number for point in statistics.front()]
+    return run_detail_view(run, statistics.outcomes(), store.some_trials(run.id, numbers))
+
+
+def read_trials(
+    store: SqlStore,
+    run: RunRecord,
+    *,
+    where: str | None = None,
+    conditions: Sequence[Condition] = (),
+    sort: str | None = None,
+    limit: int,
+    offset: int = 0,
+) -> dict[str, Any]:
+    """Return one page of a run's trials.
+
+    Args:
+        store: open for reading.
+        run: whose trials.
+        where: an SQL expression over the columns of `trials_wide`.
+        conditions: on columns of `trials_wide`, which all must hold as well.
+        sort: see `select_trials`.
+        limit: trials on a page.
+        offset: trials before it.
+
+    Returns:
+        `total` (trials that fit, on all pages), `limit`, `offset`, and `items` (`trial_view`s).
+
+    Raises:
+        UsageError: when the database refuses the expression, or there is no such column.
+    """
+    url = store.url
+    total = count_trials(url, run.id, where=where, conditions=conditions)
+    selected = select_trials(
+        url, run.id, where=where, conditions=conditions, sort=sort, limit=limit, offset=offset
+    )
+    position = selected.columns.index("number")
+    trials = store.some_trials(run.id, [row[position] for row in selected.rows])
+    items = [trial_view(trial, run.new.baseline) for trial in trials]
+    return {"total": total, "limit": limit, "offset": offset, "items": items}
+
+
+def read_trial(store: SqlStore, run: RunRecord, number: int) -> dict[str, Any]:
+    """Return everything known about one trial.
+
+    Keys: those of `trial_detail_view`, and `measure_again`: commands to type.
+
+    Raises:
+        NotFoundError: when the run has no such trial.
+    """
+    view = trial_detail_view(store.trial(run, number), run.new.baseline)
+    return {**view, "measure_again": again(run, number, store.url)}
