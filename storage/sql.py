@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -158,10 +158,15 @@ class SqlStore:
             if winner is not None:
                 session.add(plan_row(run_id, winner))
 
-    def runs(self) -> list[RunRecord]:
-        """Return all runs, newest first."""
+    def runs(self, *, limit: int | None = None, offset: int = 0) -> list[RunRecord]:
+        """Return runs, newest first: all, or at most `limit` after leaving out `offset`."""
         with self._database.reading() as session:
-            return _run_records(session, _run_query())
+            return _run_records(session, _run_query().limit(limit).offset(offset))
+
+    def num_runs(self) -> int:
+        """Return how many runs there are."""
+        with self._database.reading() as session:
+            return session.scalar(select(func.count()).select_from(RunRow)) or 0
 
     def run(self, ref: str) -> RunRecord:
         """Return the run with this id or name, `last` for the newest.
@@ -216,10 +221,11 @@ class SqlStore:
         by_number = {row.number: trial_record(row, []) for row in rows}
         return [by_number[number] for number in numbers if number in by_number]
 
-    def baselines(self, run_id: int) -> list[TrialRecord]:
-        """Return the trials of the user's own configuration by number, `windows` empty."""
+    def trials_for(self, run_id: int, purposes: Collection[Purpose]) -> list[TrialRecord]:
+        """Return the trials with one of these purposes by number, `windows` empty."""
+        names = [purpose.value for purpose in purposes]
         query = select(TrialRow.number).where(
-            TrialRow.run_id == run_id, TrialRow.purpose == Purpose.BASELINE.value
+            TrialRow.run_id == run_id, TrialRow.purpose.in_(names)
         )
         with self._database.reading() as session:
             numbers = session.scalars(query.order_by(TrialRow.number)).all()

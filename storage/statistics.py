@@ -96,6 +96,29 @@ class RunStatistics:
         with self._database.reading() as session:
             return {outcome or IN_FLIGHT: number for outcome, number in session.execute(query)}
 
+    def failures(self) -> list[tuple[str, int, int]]:
+        """Return outcome, number of trials and the latest one's number, for each kind of failure.
+
+        The most frequent first; a cancelled trial is no failure.
+        """
+        fine = [Outcome.OK.value, Outcome.CANCELLED.value]
+        count = func.count()
+        query = (
+            select(TrialRow.outcome, count, func.max(TrialRow.number))
+            .where(self._of_run, TrialRow.outcome.not_in(fine))
+            .group_by(TrialRow.outcome)
+            .order_by(count.desc(), TrialRow.outcome)
+        )
+        with self._database.reading() as session:
+            return [(str(outcome), count, last) for outcome, count, last in session.execute(query)]
+
+    def progress(self) -> tuple[int, int]:
+        """Return how many trials there are, and how many of them have ended."""
+        query = select(func.count(), func.count(TrialRow.outcome)).where(self._of_run)
+        with self._database.reading() as session:
+            total, ended = session.execute(query).one()
+        return total, ended
+
     def num_measured(self) -> int:
         """Return how many trials have a throughput that counts."""
         with self._database.reading() as session:
@@ -131,6 +154,12 @@ class RunStatistics:
         with self._database.reading() as session:
             thin = self._every(session, at_most)
         return self._points(thin)
+
+    def latest(self, at_most: int) -> list[int]:
+        """Return the numbers of the latest trials of any kind, in their order."""
+        query = select(TrialRow.number).where(self._of_run).order_by(TrialRow.number.desc())
+        with self._database.reading() as session:
+            return sorted(session.scalars(query.limit(at_most)))
 
     def knob_effects(self, at_most: int) -> list[KnobEffect]:
         """Return the effect of each knob with several values, the largest first.

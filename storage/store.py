@@ -53,8 +53,8 @@ class TrialStore(Protocol):
     ) -> None:
         """Store how the run ended and what it concluded."""
 
-    def runs(self) -> list[RunRecord]:
-        """Return all runs, newest first."""
+    def runs(self, *, limit: int | None = None, offset: int = 0) -> list[RunRecord]:
+        """Return runs, newest first: all, or at most `limit` after leaving out `offset`."""
 
     def run(self, ref: str) -> RunRecord:
         """Return the run with this id or name, `last` for the newest.

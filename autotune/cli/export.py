@@ -7,13 +7,8 @@ from typing import Annotated
 import typer
 
 from autotune.cli.output import Storage, print_lines
-from autotune.export.plan_file import (
-    PlanFile,
-    check_writable,
-    plan_file_of,
-    plan_file_of_trial,
-    write_plan_file,
-)
+from autotune.export.contents import read_plan_file
+from autotune.export.plan_file import check_writable, write_plan_file
 from autotune.storage.sql import open_store
 
 
@@ -35,13 +30,7 @@ def export(
 ) -> None:
     """Write RUN's winner as a plan file."""
     check_writable(out, format_name, force=force)
-    write_plan_file(_read(run, trial, storage), out, format_name, force=force)
-    print_lines(f"written: {out}")
-
-
-def _read(ref: str, number: int | None, storage: str | None) -> PlanFile:
     with closing(open_store(storage, read_only=True)) as store:
-        run = store.run(ref)
-        if number is None:
-            return plan_file_of(run)
-        return plan_file_of_trial(run, store.trial(run, number), store.baselines(run.id))
+        file = read_plan_file(store, store.run(run), trial)
+    write_plan_file(file, out, format_name, force=force)
+    print_lines(f"written: {out}")

@@ -1,6 +1,5 @@
 """How results are printed: tables for people, JSON and CSV for programs. Results go to stdout."""
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.errors import UsageError
+from autotune.report.tables import csv_text
 
 PIPE_WIDTH = 10_000
 """Columns of a pipe: `grep` and `cut` want whole lines."""
@@ -59,9 +59,7 @@ def print_json(document: Any) -> None:
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a header line and the rows; unknown values are empty."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    sys.stdout.write(csv_text(columns, rows))
 
 
 def print_lines(*lines: str) -> None:

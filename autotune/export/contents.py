@@ -8,7 +8,8 @@ from autotune.errors import UsageError
 from autotune.export.values import split_plan
 from autotune.search_space.plan import Plan, Value
 from autotune.storage.records import RunRecord, TrialRecord
-from autotune.trials.result import Outcome
+from autotune.storage.sql import SqlStore
+from autotune.trials.result import Outcome, Purpose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,19 @@ class PlanFile:
     def user_knobs(self) -> dict[str, Value]:
         """The part of the plan that the workload's own knobs make."""
         return split_plan(self.plan)[1]
+
+
+def read_plan_file(store: SqlStore, run: RunRecord, number: int | None) -> PlanFile:
+    """Return the plan file of a trial, or of the winner where `number` is None.
+
+    Raises:
+        UsageError: when the run has concluded nothing, or has no such trial.
+    """
+    if number is None:
+        return plan_file_of(run)
+    return plan_file_of_trial(
+        run, store.trial(run, number), store.trials_for(run.id, [Purpose.BASELINE])
+    )
 
 
 def plan_file_of(run: RunRecord) -> PlanFile:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import PlanError
-from autotune.export.contents import PlanFile, plan_file_of, plan_file_of_trial
+from autotune.export.contents import PlanFile, plan_file_of
 from autotune.export.document import from_document, to_document
 from autotune.export.formats import format_of, parse, render
 from autotune.export.header import header
@@ -16,7 +16,6 @@ __all__ = [
     "dump_plan",
     "load_plan_file",
     "plan_file_of",
-    "plan_file_of_trial",
     "write_plan_file",
 ]
 

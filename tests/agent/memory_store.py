@@ -82,8 +82,8 @@ class MemoryStore:
             self._run, state=state, stop_reason=stop_reason, used_s=used_s, winner=winner
         )
 
-    def runs(self) -> list[RunRecord]:
-        return [self._run] if self._run else []
+    def runs(self, *, limit: int | None = None, offset: int = 0) -> list[RunRecord]:
+        return ([self._run] if self._run else [])[offset:][:limit]
 
     def run(self, ref: str) -> RunRecord:
         return self._run

@@ -1,0 +1,71 @@
+"""A run as an Optuna study, for those who know Optuna's own dashboard."""
+
+import math
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.search_space.plan import Plan, Value
+from autotune.storage.records import NOT_SEARCHED, RunRecord, TrialRecord
+from autotune.trials.result import Outcome
+
+
+class Studies:
+    """Studies in memory, one for each run that was asked for; the store stays the truth."""
+
+    def __init__(self) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.storage = optuna.storages.InMemoryStorage()
+
+    def show(self, run: RunRecord, trials: list[TrialRecord]) -> int:
+        """Build the run's study anew and return its id: throughput, to be maximised.
+
+        Trials that are not candidates of the search, or ran on fewer ranks, are left out.
+        """
+        wanted = [t for t in trials if t.purpose not in NOT_SEARCHED and t.outcome is not None]
+        wanted = [trial for trial in wanted if trial.num_ranks == run.new.num_ranks]
+        study = optuna.create_study(
+            storage=self.storage,
+            study_name=self._free_name(run.name),
+            direction="maximize",
+        )
+        study.set_user_attr("workload", run.new.workload_path)
+        choices = _choices([trial.plan for trial in wanted])
+        study.add_trials([_told(trial, choices) for trial in wanted])
+        return int(study._study_id)  # noqa: SLF001  Optuna's dashboard has it in its addresses
+
+    def _free_name(self, name: str) -> str:
+        """Free the run's name: its older study is replaced."""
+        for frozen in self.storage.get_all_studies():
+            if frozen.study_name == name:
+                self.storage.delete_study(frozen._study_id)  # noqa: SLF001  as above
+        return name
+
+
+def _choices(plans: list[Plan]) -> dict[str, BaseDistribution]:
+    values: dict[str, dict[Value, None]] = {}
+    for plan in plans:
+        for knob, value in plan.items:
+            values.setdefault(knob, {})[value] = None
+    return {knob: CategoricalDistribution(tuple(seen)) for knob, seen in values.items()}
+
+
+def _told(trial: TrialRecord, choices: dict[str, BaseDistribution]) -> FrozenTrial:
+    measured = trial.result and trial.result.measurement
+    ran = trial.outcome is Outcome.OK and measured and math.isfinite(measured.throughput)
+    told = optuna.trial.create_trial(
+        state=TrialState.COMPLETE if ran else TrialState.FAIL,
+        value=measured.throughput if ran and measured else None,
+        params=dict(trial.plan.items),
+        distributions={knob: choices[knob] for knob, _ in trial.plan.items},
+        user_attrs={
+            "trial": trial.number,
+            "purpose": trial.purpose.value,
+            "reason": trial.reason,
+            "outcome": None if trial.outcome is None else trial.outcome.value,
+            "memory_bytes": measured.memory_bytes if measured else None,
+        },
+    )
+    told.datetime_start, told.datetime_complete = trial.started_at, trial.finished_at
+    return told

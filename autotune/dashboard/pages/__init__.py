@@ -1,0 +1,1 @@
+"""One module for each page: what it shows, and what it answers."""

@@ -1,0 +1,182 @@
+"""Trials or runs side by side."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, no_update
+from dash.development.base_component import Component
+
+from autotune.dashboard import parts
+from autotune.dashboard.callbacks import answers
+from autotune.dashboard.source import Source
+from autotune.dashboard.where import Where
+from autotune.errors import UsageError
+from autotune.report.reading import read_trial
+from autotune.report.words import UNKNOWN, cell, duration, gib, percent, samples, speedup
+from autotune.storage.sql import SqlStore
+from autotune.storage.statistics import IN_FLIGHT
+from autotune.storage.views import run_view
+
+MAX = 12
+FORM = "write trials as RUN.NUMBER, such as 3.12,3.15, and runs as 3,4"
+
+Row = tuple[str, Callable[[dict[str, Any]], str]]
+
+
+def page(source: Source, where: Where) -> Component:
+    """Return the page: `?trials=3.12,3.15` or `?runs=3,4`."""
+    trials, runs = _split(where.query.get("trials")), _split(where.query.get("runs"))
+    with source.store() as store:
+        tables = [
+            *([_trials(store, trials)] if trials else []),
+            *([_runs(store, runs, where)] if runs else []),
+        ]
+    return dmc.Box([parts.title("Compare"), _form(trials, runs), *tables])
+
+
+def _split(text: str | None) -> list[str]:
+    named = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if len(named) > MAX:
+        raise UsageError(f"{len(named)} side by side are too many to read; choose up to {MAX}")
+    return named
+
+
+def _form(trials: list[str], runs: list[str]) -> Component:
+    return dmc.Group(
+        [
+            dmc.TextInput(
+                id="compare-trials",
+                label="Trials (run.number)",
+                value=",".join(trials),
+                placeholder="3.12,3.15",
+            ),
+            dmc.TextInput(
+                id="compare-runs", label="Runs", value=",".join(runs), placeholder="3,4"
+            ),
+            dmc.Button("Compare", id="compare"),
+            dcc.Location(id="compared", refresh="callback-nav"),
+        ],
+        align="end",
+        mb="md",
+    )
+
+
+def add_callbacks(app: Dash, source: Source) -> None:
+    """Make the form lead to its own address, which can be kept and sent."""
+    answers(
+        app,
+        Output("compared", "href"),
+        Input("compare", "n_clicks"),
+        State("compare-trials", "value"),
+        State("compare-runs", "value"),
+        prevent_initial_call=True,
+    )(_address)
+
+
+def _address(clicks: int | None, trials: str, runs: str) -> Any:
+    if not clicks:
+        return no_update
+    asked = {"trials": trials, "runs": runs}
+    query = "&".join(f"{name}={text.strip()}" for name, text in asked.items() if text.strip())
+    return f"/compare?{query}"
+
+
+def _trials(store: SqlStore, named: Sequence[str]) -> Component:
+    views = [_trial(store, name) for name in named]
+    knobs = list(dict.fromkeys(knob for view in views for knob in view["plan"]))
+    rows = [
+        *_rows(OF_TRIAL, views),
+        *([knob, *(cell(view["plan"].get(knob, UNKNOWN)) for view in views)] for knob in knobs),
+    ]
+    heads = [
+        parts.link(f"Trial {view['number']} of run {view['run_id']}", _trial_address(view))
+        for view in views
+    ]
+    return parts.section("Trials", _side_by_side(heads, rows), about="Bold where they differ.")
+
+
+def _trial(store: SqlStore, name: str) -> dict[str, Any]:
+    run, dot, number = name.rpartition(".")
+    if not dot or not number.isdecimal():
+        raise UsageError(f"{name!r} names no trial; {FORM}")
+    return read_trial(store, store.run(run), int(number))
+
+
+def _trial_address(view: dict[str, Any]) -> str:
+    return f"/runs/{view['run_id']}/trials/{view['number']}"
+
+
+def _runs(store: SqlStore, named: Sequence[str], where: Where) -> Component:
+    views = [run_view(store.run(name)) for name in named]
+    rows = [*_rows(OF_RUN, views), ["Started", *(where.time(v["created_at"]) for v in views)]]
+    knobs = list(dict.fromkeys(knob for view in views for knob in _winner(view)))
+    rows += [[knob, *(cell(_winner(view).get(knob, UNKNOWN)) for view in views)] for knob in knobs]
+    heads = [parts.link(view["name"], f"/runs/{view['id']}") for view in views]
+    about = "Bold where they differ; knobs are those of the winners."
+    return parts.section("Runs", _side_by_side(heads, rows), about=about)
+
+
+def _winner(run: dict[str, Any]) -> dict[str, Any]:
+    return dict(run["winner"]["plan"]) if run["winner"] else {}
+
+
+def _rows(of: Sequence[Row], views: Sequence[dict[str, Any]]) -> list[list[str]]:
+    return [[name, *(show(view) for view in views)] for name, show in of]
+
+
+def _side_by_side(heads: list[Component], rows: list[list[str]]) -> Component:
+    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(""), *(dmc.TableTh(head) for head in heads)]))
+    return dmc.TableScrollContainer(
+        dmc.Table([head, dmc.TableTbody([_line(row) for row in rows])], verticalSpacing=4),
+        minWidth=200 + 160 * len(heads),
+    )
+
+
+def _line(row: list[str]) -> Component:
+    name, *values = row
+    differ = len(set(values)) > 1
+    return dmc.TableTr(
+        [
+            dmc.TableTh(name, c="dimmed", fw=400),
+            *(dmc.TableTd(value, fw=700 if differ else 400) for value in values),
+        ]
+    )
+
+
+def _of_measured(name: str, show: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+    return lambda view: show((view["measurement"] or {}).get(name))
+
+
+def _of_winner(name: str, show: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+    return lambda view: show((view["winner"] or {}).get(name))
+
+
+OF_TRIAL: tuple[Row, ...] = (
+    ("Outcome", lambda view: view["outcome"] or IN_FLIGHT),
+    ("Purpose", lambda view: str(view["purpose"])),
+    ("Reason", lambda view: str(view["reason"])),
+    ("Error", lambda view: cell(view["error"])),
+    ("Samples/s", _of_measured("throughput", samples)),
+    ("... from", _of_measured("throughput_low", samples)),
+    ("... to (95 %)", _of_measured("throughput_high", samples)),
+    ("Step (ms)", _of_measured("step_ms", cell)),
+    ("Waiting for data (%)", _of_measured("data_wait_share", percent)),
+    ("Peak memory (GiB)", _of_measured("memory_bytes", gib)),
+    ("First step", _of_measured("first_step_s", duration)),
+    ("Took", lambda view: duration(view["total_s"])),
+    ("Ranks", lambda view: str(view["num_ranks"])),
+)
+OF_RUN: tuple[Row, ...] = (
+    ("State", lambda view: str(view["state"])),
+    ("Workload", lambda view: str(view["workload"])),
+    ("Machine", lambda view: cell(view["hardware"].get("device_name"))),
+    ("Ranks", lambda view: str(view["num_ranks"])),
+    ("Trials", lambda view: str(view["num_trials"])),
+    ("Baseline (samples/s)", _of_winner("baseline_throughput", samples)),
+    ("Winner (samples/s)", _of_winner("throughput", samples)),
+    ("Speed-up", lambda view: speedup(view["winner"]) if view["winner"] else UNKNOWN),
+    ("Peak memory (GiB)", _of_winner("memory_bytes", gib)),
+    ("Time used", lambda view: duration(view["used_s"])),
+    ("Stopped", lambda view: cell(view["stop_reason"])),
+)

@@ -1,0 +1,168 @@
+"""Any question, in SQL that can only read."""
+
+import json
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from autotune.dashboard import parts
+from autotune.dashboard.callbacks import answers
+from autotune.dashboard.source import Source
+from autotune.dashboard.trial_table import THEME
+from autotune.dashboard.where import Where
+from autotune.report.tables import csv_text
+from autotune.storage.query import QueryResult, read_only_query
+from autotune.storage.views import query_view
+
+MAX_ROWS = 1000
+MAX_DOWNLOAD = 100_000
+TIMEOUT_S = 10.0
+TABLES = ("trials_wide", "runs", "trials", "windows", "plans")
+EXAMPLES = {
+    "Fastest plan of each precision": (
+        "SELECT precision, max(throughput) AS samples_per_s, count(*) AS trials\n"
+        "FROM trials_wide\nWHERE outcome = 'ok'\nGROUP BY precision\nORDER BY 2 DESC"
+    ),
+    "How trials ended": (
+        "SELECT run, outcome, count(*) AS trials, avg(total_s) AS mean_s\n"
+        "FROM trials_wide\nGROUP BY run, outcome\nORDER BY run, trials DESC"
+    ),
+    "Where the time of a run went": (
+        "SELECT run, purpose, count(*) AS trials, sum(total_s) AS seconds,\n"
+        "  sum(first_step_s) AS first_steps_s, sum(overhead_s) AS overhead_s\n"
+        "FROM trials_wide\nGROUP BY run, purpose\nORDER BY run, seconds DESC"
+    ),
+    "What ran out of memory": (
+        "SELECT run, number, requested_bytes / 1073741824.0 AS asked_gib, reason\n"
+        "FROM trials_wide\nWHERE outcome = 'oom'\nORDER BY run, number"
+    ),
+    "Speed-ups of all runs": (
+        "SELECT r.name, r.workload_path, p.speedup, p.speedup_low, p.speedup_high\n"
+        "FROM plans p JOIN runs r ON r.id = p.run_id\nORDER BY p.speedup DESC"
+    ),
+}
+
+
+def page(source: Source, where: Where) -> Component:
+    """Return the page; `?sql=...` fills in the question."""
+    first = next(iter(EXAMPLES.values()))
+    question = dmc.Textarea(
+        id="sql",
+        label="One SELECT statement",
+        value=where.query.get("sql", first),
+        autosize=True,
+        minRows=5,
+    )
+    buttons = dmc.Group(
+        [
+            dmc.Button("Run", id="ask"),
+            dmc.Button("CSV", id="as-csv", variant="default"),
+            dmc.Button("JSON", id="as-json", variant="default"),
+            dcc.Download(id="download"),
+        ]
+    )
+    examples = dmc.Select(
+        id="example", label="Examples", data=parts.choices(EXAMPLES), placeholder="Choose one"
+    )
+    return dmc.Box(
+        [
+            parts.title("Query"),
+            dmc.Grid(
+                [
+                    dmc.GridCol(
+                        dmc.Stack([examples, question, buttons]), span={"base": 12, "md": 8}
+                    ),
+                    dmc.GridCol(_schema(source), span={"base": 12, "md": 4}),
+                ]
+            ),
+            html.Div(id="answer", style={"marginTop": "1rem"}),
+        ]
+    )
+
+
+def _schema(source: Source) -> Component:
+    return dmc.Accordion(
+        [
+            dmc.AccordionItem(
+                [
+                    dmc.AccordionControl(name),
+                    dmc.AccordionPanel(dmc.Text(", ".join(columns), size="sm")),
+                ],
+                value=name,
+            )
+            for name, columns in _columns(source).items()
+        ],
+        value=TABLES[0],
+    )
+
+
+def _columns(source: Source) -> dict[str, tuple[str, ...]]:
+    return {
+        name: read_only_query(source.url, f"SELECT * FROM {name} LIMIT 0").columns  # noqa: S608  our own names
+        for name in TABLES
+    }
+
+
+def add_callbacks(app: Dash, source: Source) -> None:
+    """Add what fills in examples, answers, and makes files."""
+
+    def ask(_: Any, sql: str) -> Component:
+        return _shown(read_only_query(source.url, sql, timeout_s=TIMEOUT_S, max_rows=MAX_ROWS))
+
+    def download(_: Any, __: Any, sql: str) -> Any:
+        if ctx.triggered_id is None:
+            return no_update
+        result = read_only_query(source.url, sql, timeout_s=TIMEOUT_S, max_rows=MAX_DOWNLOAD)
+        return _file(result, str(ctx.triggered_id))
+
+    answers(
+        app,
+        Output("answer", "children"),
+        Input("ask", "n_clicks"),
+        State("sql", "value"),
+        prevent_initial_call=True,
+    )(ask)
+    answers(
+        app,
+        Output("download", "data"),
+        Input("as-csv", "n_clicks"),
+        Input("as-json", "n_clicks"),
+        State("sql", "value"),
+        prevent_initial_call=True,
+    )(download)
+    answers(app, Output("sql", "value"), Input("example", "value"), prevent_initial_call=True)(
+        EXAMPLES.get
+    )
+
+
+def _file(result: QueryResult, wanted: str) -> dict[str, Any]:
+    if wanted == "as-csv":
+        return {"content": csv_text(result.columns, result.rows), "filename": "query.csv"}
+    return {"content": json.dumps(query_view(result), indent=2), "filename": "query.json"}
+
+
+def _shown(result: QueryResult) -> Component:
+    view = query_view(result)
+    # Names may repeat, or hold dots, which the grid reads as paths.
+    fields = [f"c{i}" for i in range(len(view["columns"]))]
+    rows = [dict(zip(fields, row, strict=True)) for row in view["rows"]]
+    cut = f"; only the first {MAX_ROWS} are shown" if result.truncated else ""
+    return dmc.Stack(
+        [
+            dmc.Text(f"{len(rows)} rows{cut}", size="sm", c="dimmed"),
+            dag.AgGrid(
+                id="result",
+                columnDefs=[
+                    {"field": field, "headerName": name, "sortable": True, "filter": True}
+                    for field, name in zip(fields, view["columns"], strict=True)
+                ],
+                rowData=rows,
+                dashGridOptions={"theme": {"function": THEME}, "enableCellTextSelection": True},
+                columnSize="autoSize",
+                style={"height": "30rem"},
+            ),
+        ]
+    )

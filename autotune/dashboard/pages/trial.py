@@ -1,0 +1,128 @@
+"""One trial in full."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash.development.base_component import Component
+
+from autotune.dashboard import charts, parts
+from autotune.dashboard.pages.plan_links import plan_links
+from autotune.dashboard.source import Source
+from autotune.dashboard.where import Where
+from autotune.report.reading import read_trial
+from autotune.report.words import (
+    cell,
+    changes_text,
+    duration,
+    gib,
+    numerics,
+    percent,
+    samples,
+    windows_measured,
+)
+from autotune.storage.statistics import IN_FLIGHT
+
+
+def page(source: Source, where: Where, run: str, number: str) -> Component:
+    """Return the page of a trial."""
+    with source.store() as store:
+        record = store.run(run)
+        trial = read_trial(store, record, int(number))
+    measured = trial["measurement"]
+    return dmc.Box(
+        [
+            parts.title(
+                f"Trial {number}",
+                parts.badge(trial["outcome"] or IN_FLIGHT),
+                parts.link(record.name, f"/runs/{record.id}"),
+            ),
+            _error(trial),
+            dmc.SimpleGrid(
+                [
+                    parts.section("What and why", parts.facts(_facts(trial, where))),
+                    parts.section("Measured", _measured(measured, trial["windows"])),
+                ],
+                cols={"base": 1, "md": 2},
+            ),
+            _windows(trial["windows"]),
+            parts.section("Plan", _plan(trial)),
+            parts.section("Export the plan", plan_links(record.id, int(number))),
+            parts.section("Measure it again", parts.commands(trial["measure_again"])),
+            _log(trial),
+        ]
+    )
+
+
+def _facts(trial: dict[str, Any], where: Where) -> Iterator[tuple[str, parts.Child]]:
+    yield "Purpose", trial["purpose"]
+    yield "Reason", trial["reason"]
+    yield "Changes", changes_text(trial)
+    yield "Ranks", str(trial["num_ranks"])
+    yield "Started", where.time(trial["started_at"])
+    yield "Ended", where.time(trial["finished_at"])
+    yield "Took", f"{duration(trial['total_s'])}, {duration(trial['overhead_s'])} of it overhead"
+    if trial["numerics"] is not None:
+        yield "Numerics", numerics(trial["numerics"])
+    if trial["requested_bytes"] is not None:
+        yield "Asked for", f"{gib(trial['requested_bytes'])} GiB"
+    yield "Log", cell(trial["log_path"])
+
+
+def _measured(measured: dict[str, Any] | None, windows: list[dict[str, Any]]) -> Component:
+    if measured is None:
+        return parts.nothing("Nothing was measured.")
+    low, high = samples(measured["throughput_low"]), samples(measured["throughput_high"])
+    known: list[tuple[str, parts.Child]] = [
+        ("Throughput", f"{samples(measured['throughput'])} samples/s ({low} to {high}, 95 %)"),
+        ("Windows", windows_measured(measured, windows)),
+        (
+            "Step",
+            f"{cell(measured['step_ms'])} ms, spread {percent(measured['step_ms_spread'])} %",
+        ),
+        ("Waiting for data (%)", percent(measured["data_wait_share"])),
+        ("Peak memory (GiB)", gib(measured["memory_bytes"])),
+        ("... allocated after warm-up", gib(measured["peak_allocated_bytes"])),
+        ("... reserved after warm-up", gib(measured["peak_reserved_bytes"])),
+        ("Allocator retries", cell(measured["alloc_retries"])),
+        ("Exposed communication (%)", percent(measured["exposed_comm_share"])),
+        ("Build", duration(measured["build_s"])),
+        ("First step", duration(measured["first_step_s"])),
+        ("Warm-up", duration(measured["warm_up_s"])),
+        ("Loss", f"{cell(measured['first_loss'])} to {cell(measured['last_loss'])}"),
+    ]
+    return parts.facts(known)
+
+
+def _windows(windows: list[dict[str, Any]]) -> Component | None:
+    if not windows:
+        return None
+    about = "A window is a stretch of steps timed as one, synchronised at both ends."
+    return parts.section("Windows", charts.windows(windows), about=about)
+
+
+def _plan(trial: dict[str, Any]) -> Component:
+    changes = trial["changes"]
+    rows = [
+        [knob, cell(changes[knob]["baseline"] if knob in changes else value), cell(value)]
+        for knob, value in sorted(trial["plan"].items(), key=lambda item: item[0] not in changes)
+    ]
+    rows = [[_marked(text, row[0] in changes) for text in row] for row in rows]
+    return parts.table(("Knob", "Baseline", "This trial"), rows)
+
+
+def _marked(text: str, changed: bool) -> Component | str:  # noqa: FBT001  it is what is marked
+    return dmc.Text(text, fw=700, inherit=True, span=True) if changed else text
+
+
+def _error(trial: dict[str, Any]) -> Component | None:
+    if trial["error"] is None:
+        return None
+    return parts.alert(trial["error"], f"Ended as {trial['outcome']}, in phase {trial['phase']}")
+
+
+def _log(trial: dict[str, Any]) -> Component:
+    texts = (("Traceback", trial["traceback"]), ("End of the log", trial["log_tail"]))
+    return dmc.Box(
+        [parts.section(heading, parts.text_block(text)) for heading, text in texts if text]
+    )

@@ -1,0 +1,119 @@
+"""Pieces that all pages are made of."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+Child = Component | str | Sequence[Component | str] | None
+COLOURS = {
+    "running": "blue",
+    "done": "green",
+    "ok": "green",
+    "interrupted": "yellow",
+    "cancelled": "gray",
+    "in flight": "blue",
+}
+"""Of states and outcomes; everything else went wrong."""
+
+
+def title(text: str, *beside: Component) -> Component:
+    """Return the page's heading, with something small beside it."""
+    return dmc.Group([dmc.Title(text, order=1, size="h2"), *beside], gap="sm", mb="md")
+
+
+def section(heading: str, *children: Child, about: str = "") -> Component:
+    """Return a framed part of a page; `about` says in a line how to read it."""
+    words = [dmc.Text(about, size="sm", c="dimmed", mb="sm")] if about else []
+    inside = [dmc.Title(heading, order=2, size="h4", mb="xs"), *words, *children]
+    return html.Section(dmc.Paper(inside, withBorder=True, p="md", mb="md"))
+
+
+def badge(state: str) -> Component:
+    """Return a run's state or a trial's outcome as a coloured word."""
+    return dmc.Badge(state, color=COLOURS.get(state, "red"), variant="light")
+
+
+def link(text: str, href: str) -> Component:
+    """Return a link within the dashboard."""
+    return dcc.Link(text, href=href)
+
+
+def outside(text: str, href: str, download: str | None = None) -> Component:
+    """Return a link that the server answers itself, such as a file's."""
+    return html.A(text, href=href, download=download)
+
+
+def facts(pairs: Iterable[tuple[str, Child]]) -> Component:
+    """Return names and values in two columns."""
+    return html.Dl(
+        [part for name, value in pairs for part in (html.Dt(name), html.Dd(value))],
+        className="facts",
+    )
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Child]], numeric: Sequence[str] = ()
+) -> Component:
+    """Return a small table; columns of numbers stand to the right."""
+    sides = ["right" if column in numeric else "left" for column in columns]
+    head = [dmc.TableTh(name, ta=side) for name, side in zip(columns, sides, strict=True)]
+    body = [
+        dmc.TableTr([dmc.TableTd(cell, ta=side) for cell, side in zip(row, sides, strict=True)])
+        for row in rows
+    ]
+    return dmc.TableScrollContainer(
+        dmc.Table(
+            [dmc.TableThead(dmc.TableTr(head)), dmc.TableTbody(body)],
+            verticalSpacing=4,
+            tabularNums=True,
+        ),
+        minWidth=400,
+    )
+
+
+def span(low: float, mean: float, high: float, best: float) -> Component:
+    """Return a bar from low to high with a mark at the mean, on a scale from 0 to `best`."""
+
+    def share(value: float) -> str:
+        return f"{100 * value / best:.2f}%" if best else "0%"
+
+    return html.Div(
+        [
+            html.Div(style={"left": share(low), "width": share(high - low)}),
+            html.Span(style={"left": share(mean)}),
+        ],
+        className="range",
+        title=f"from {low:.4g} to {high:.4g}, mean {mean:.4g} samples/s",
+    )
+
+
+def text_block(text: str) -> Component:
+    """Return text from outside (a log, an error) as it is; nothing in it is markup."""
+    return dmc.Paper(
+        html.Pre(text, className="text"), bg="var(--mantine-color-default-hover)", p="sm"
+    )
+
+
+def commands(lines: Sequence[str]) -> Component:
+    """Return commands to copy."""
+    text = "\n".join(lines)
+    copy = dmc.Group(dmc.CopyButton(value=text, children="Copy", size="xs"))
+    return dmc.Stack([text_block(text), copy], gap="xs")
+
+
+def alert(message: str, heading: str = "That did not work", colour: str = "red") -> Component:
+    """Return a message about what happened and what to do."""
+    return dmc.Alert(message, title=heading, color=colour, mb="md", withCloseButton=True)
+
+
+def nothing(words: str) -> Component:
+    """Return what stands where there is nothing to show."""
+    return dmc.Text(words, c="dimmed", size="sm")
+
+
+def choices(values: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the options of a selection."""
+    return [{"value": value, "label": value} for value in values]

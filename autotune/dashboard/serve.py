@@ -1,0 +1,57 @@
+"""Serves the web application until Ctrl-C."""
+
+import contextlib
+import errno
+import secrets
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from autotune.dashboard.guard import LOOPBACK
+from autotune.errors import UsageError
+
+TOKEN_BYTES = 24
+GRACE_S = 2
+
+
+def needed_token(host: str, token: str | None) -> str | None:
+    """Return the token to ask viewers for: the one given, a new one where others can connect."""
+    if token is not None or host in LOOPBACK:
+        return token
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; port 0 takes any free one.
+
+    Raises:
+        UsageError: when the address is not this machine's, or the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UsageError(_cannot_listen(host, port, error)) from error
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} of {host} is in use, perhaps by another dashboard; choose another with "
+            "--port, or --port 0 for any free one"
+        )
+    if error.errno == errno.EACCES:
+        return f"port {port} is for the system's own programs; choose one above 1023 with --port"
+    return f"cannot listen on --host {host}: {error.strerror}; use an address of this machine"
+
+
+def serve(app: ASGIApp, listener: socket.socket, started: Callable[[], None]) -> None:
+    """Answer requests until Ctrl-C or SIGTERM; `started` is called when it begins."""
+    config = uvicorn.Config(
+        app, log_level="warning", server_header=False, timeout_graceful_shutdown=GRACE_S
+    )
+    started()
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends first, then raises it again
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,150 @@
+"""What stands around every page, and which page an address means."""
+
+import functools
+import logging
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+from urllib.parse import unquote
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, dcc, html, set_props
+from dash.backends._fastapi import FastAPIDashServer
+from dash.development.base_component import Component
+from fastapi import FastAPI
+
+from autotune.dashboard import parts
+from autotune.dashboard.api import PREFIX
+from autotune.dashboard.callbacks import answers
+from autotune.dashboard.pages import compare, query, run, runs, trial
+from autotune.dashboard.problems import BUG
+from autotune.dashboard.source import Source
+from autotune.dashboard.where import Where
+from autotune.errors import AutotuneError, NotFoundError
+
+logger = logging.getLogger(__name__)
+
+INDEX = """<!DOCTYPE html>
+<html lang="en">
+  <head>
+    {%metas%}
+    <title>{%title%}</title>
+    <link rel="icon" href="/assets/icon.svg">
+    {%css%}
+  </head>
+  <body>
+    {%app_entry%}
+    <footer>{%config%}{%scripts%}{%renderer%}</footer>
+  </body>
+</html>
+"""
+# The browser alone knows where it is and what time zone its user lives in.
+TELL_WHERE = """(path, search) => ({
+  path, search, zone: Intl.DateTimeFormat().resolvedOptions().timeZone
+})"""
+THEME = {"primaryColor": "blue", "defaultRadius": "md"}
+MENU = (("Runs", "/"), ("Compare", "/compare"), ("Query", "/query"))
+
+
+class _Server(FastAPIDashServer):
+    """Without WebSockets: pages ask when they want to know."""
+
+    websocket_capability = False
+
+
+# Each page takes the source, where the viewer is, and the parts of its address.
+PAGES: tuple[tuple[str, Callable[..., Component]], ...] = (
+    (r"/", runs.page),
+    (r"/runs/([^/]+)/?", run.page),
+    (r"/runs/([^/]+)/trials/(\d+)/?", trial.page),
+    (r"/compare/?", compare.page),
+    (r"/query/?", query.page),
+)
+
+
+def add_pages(server: FastAPI, source: Source) -> list[str]:
+    """Add the pages to the server; return the hashes of their scripts, for its policy."""
+    app = Dash(
+        "autotune",
+        server=False,
+        backend=_Server,
+        assets_folder=str(files("autotune.dashboard") / "assets"),
+        title="autotune",
+        update_title="",
+        index_string=INDEX,
+        suppress_callback_exceptions=True,
+        on_error=_show_error,
+        use_async=True,
+    )
+    app.init_app(server)  # type: ignore[arg-type]  # its annotation knows no server but Flask
+    app.layout = _layout()
+    app.clientside_callback(
+        TELL_WHERE,
+        Output("where", "data"),
+        Input("address", "pathname"),
+        Input("address", "search"),
+    )
+    answers(
+        app, Output("page", "children"), Output("problem", "children"), Input("where", "data")
+    )(functools.partial(_open_page, source))
+    for page in (run, compare, query):
+        page.add_callbacks(app, source)
+    return list(app.csp_hashes())
+
+
+def _layout() -> Component:
+    menu = [dcc.Link(name, href=href) for name, href in MENU]
+    menu.append(parts.outside("API", f"{PREFIX}/docs"))
+    bar = dmc.Group(
+        [
+            dcc.Link(dmc.Text("autotune", fw=700, size="lg"), href="/"),
+            html.Nav(dmc.Group(menu, gap="md")),
+            dmc.Box(
+                dmc.ColorSchemeToggle(lightIcon="☀", darkIcon="☾", variant="default"), ml="auto"
+            ),
+        ],
+        py="xs",
+    )
+    return dmc.MantineProvider(
+        [
+            dcc.Location(id="address"),
+            dcc.Store(id="where"),
+            html.Header(dmc.Container(bar, size="xl"), className="bar"),
+            html.Main(
+                dmc.Container(
+                    [html.Div(id="problem", role="alert"), html.Div(_opening(), id="page")],
+                    size="xl",
+                )
+            ),
+        ],
+        theme=THEME,
+        defaultColorScheme="auto",
+    )
+
+
+def _opening() -> Component:
+    return dmc.Text("Opening ...", c="dimmed")
+
+
+def _open_page(source: Source, told: dict[str, Any] | None) -> tuple[Component, Component | None]:
+    where = Where.of(told)
+    try:
+        return _page(source, where), None
+    except AutotuneError as error:
+        return parts.nothing("There is nothing to show."), parts.alert(str(error))
+
+
+def _page(source: Source, where: Where) -> Component:
+    for pattern, page in PAGES:
+        if found := re.fullmatch(pattern, where.path):
+            return page(source, where, *map(unquote, found.groups()))
+    raise NotFoundError(f"there is no page {where.path}; `Runs` above leads to all that there is")
+
+
+def _show_error(error: Exception) -> None:
+    if not isinstance(error, AutotuneError):
+        logger.error("a callback failed", exc_info=error)
+    known = isinstance(error, AutotuneError)
+    message = str(error) if known else f"{type(error).__name__}: {error}: {BUG}"
+    set_props("problem", {"children": parts.alert(message)})

@@ -1,0 +1,24 @@
+"""The store that pages show, opened anew for each question: it may come, change and go."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from autotune.storage.sql import SqlStore, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a store is; `url` as for `open_store`."""
+
+    url: str | None
+
+    @contextmanager
+    def store(self) -> Iterator[SqlStore]:
+        """Open the store for reading.
+
+        Raises:
+            StoreError: when it is missing, locked, damaged, or of another version.
+        """
+        with closing(open_store(self.url, read_only=True)) as opened:
+            yield opened
