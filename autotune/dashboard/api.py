@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, Field
 
 from autotune.dashboard.source import Source
+from autotune.errors import NotFoundError
 from autotune.export.contents import read_plan_file
 from autotune.export.plan_file import dump_plan
 from autotune.report.reading import read_run, read_trial, read_trials
@@ -15,6 +16,7 @@ from autotune.storage.query import QueryResult, read_only_query
 from autotune.storage.views import query_view, run_view
 
 PREFIX = "/api/v1"
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 MAX_PAGE = 1000
 MAX_ROWS = 10_000
 MAX_SECONDS = 30.0
@@ -58,7 +60,15 @@ class Api:
             tags=["query"],
             response_class=PlainTextResponse,
         )
+        router.add_api_route(
+            "/{rest:path}", self.nothing, methods=METHODS, include_in_schema=False
+        )
         return router
+
+    def nothing(self, request: Request) -> None:
+        """Refuse what is left, before the pages take it for one of theirs."""
+        asked = f"{request.method} {request.url.path}"
+        raise NotFoundError(f"there is no {asked}; {PREFIX}/docs lists what there is")
 
     def runs(self, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
         """List runs, newest first, in pages; `items` are those of `autotune runs --json`."""

@@ -47,11 +47,22 @@ def _cannot_listen(host: str, port: int, error: OSError) -> str:
     return f"cannot listen on --host {host}: {error.strerror}; use an address of this machine"
 
 
+class _Server(uvicorn.Server):
+    """Says when it answers, and when Ctrl-C will end it properly."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._started()
+
+
 def serve(app: ASGIApp, listener: socket.socket, started: Callable[[], None]) -> None:
     """Answer requests until Ctrl-C or SIGTERM; `started` is called when it begins."""
     config = uvicorn.Config(
         app, log_level="warning", server_header=False, timeout_graceful_shutdown=GRACE_S
     )
-    started()
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends first, then raises it again
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config, started).run(sockets=[listener])

@@ -77,7 +77,7 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
         on_error=_show_error,
         use_async=True,
     )
-    app.init_app(server)  # type: ignore[arg-type]  # its annotation knows no server but Flask
+    app.init_app(server)
     app.layout = _layout()
     app.clientside_callback(
         TELL_WHERE,
@@ -94,7 +94,7 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
 
 
 def _layout() -> Component:
-    menu = [dcc.Link(name, href=href) for name, href in MENU]
+    menu: list[Component] = [dcc.Link(name, href=href) for name, href in MENU]
     menu.append(parts.outside("API", f"{PREFIX}/docs"))
     bar = dmc.Group(
         [
@@ -108,7 +108,7 @@ def _layout() -> Component:
     )
     return dmc.MantineProvider(
         [
-            dcc.Location(id="address"),
+            dcc.Location(id="address", refresh="callback-nav"),
             dcc.Store(id="where"),
             html.Header(dmc.Container(bar, size="xl"), className="bar"),
             html.Main(

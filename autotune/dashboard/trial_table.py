@@ -83,6 +83,7 @@ COLUMNS = (
     Column(name="started_at", heading="Started"),
     Column(name="finished_at", heading="Ended"),
 )
+FIXED = {column.name: column for column in COLUMNS}
 SHOWN = (
     "number",
     "purpose",
@@ -122,6 +123,7 @@ def grid(columns: Sequence[Column]) -> Component:
             "rowBuffer": 0,
             "rowSelection": {"mode": "multiRow", "headerCheckbox": False},
             "enableCellTextSelection": True,
+            "suppressColumnVirtualisation": True,  # all chosen columns can be found and read
         },
         style={"height": "36rem"},
     )
@@ -151,17 +153,15 @@ def _definition(column: Column) -> dict[str, Any]:
     }
 
 
-def conditions(model: Mapping[str, Any], columns: Sequence[Column]) -> list[Condition]:
+def conditions(model: Mapping[str, Any]) -> list[Condition]:
     """Return what the grid's filters ask for, in the units of the database."""
-    scales = {column.name: column.scale for column in columns}
     asked = []
     for name, test in model.items():
-        value, scale = test.get("filter"), scales.get(name)
-        if isinstance(value, int | float) and scale is not None:
-            value = value * scale
-        asked.append(
-            Condition(column=name, test=TESTS.get(test["type"], test["type"]), value=value)
-        )
+        value = test.get("filter")
+        if isinstance(value, int | float):
+            value = value * (FIXED[name].scale or 1 if name in FIXED else 1)
+        kind = TESTS.get(test["type"], test["type"])
+        asked.append(Condition(column=name, test=kind, value=value))
     return asked
 
 
@@ -173,10 +173,10 @@ def order(model: Sequence[Mapping[str, str]]) -> str | None:
     return name if descends == (name in FASTEST_FIRST) else f"-{name}"
 
 
-def row(trial: dict[str, Any], columns: Sequence[Column], where: Where) -> dict[str, str]:
+def row(trial: dict[str, Any], where: Where) -> dict[str, str]:
     """Return a trial (`trial_view`) as texts by column."""
     values = _values(trial)
-    shown = {column.name: column.show(values.get(column.name)) for column in columns}
+    shown = {name: FIXED[name].show(v) if name in FIXED else cell(v) for name, v in values.items()}
     for name in TIMES:
         shown[name] = where.time(values[name])
     number = trial["number"]
@@ -186,11 +186,11 @@ def row(trial: dict[str, Any], columns: Sequence[Column], where: Where) -> dict[
 
 def _values(trial: dict[str, Any]) -> dict[str, Any]:
     measured = trial["measurement"] or {}
-    named = knob_columns(trial["plan"])
+    known = {**trial, **measured}
+    knobs = knob_columns(trial["plan"])
     return {
-        **trial,
-        **measured,
-        **{named[knob]: _json(value) for knob, value in trial["plan"].items()},
+        **{name: known.get(name) for name in FIXED},
+        **{knobs[knob]: _json(value) for knob, value in trial["plan"].items()},
         "changes": changes_text(trial),
         "interval": interval(measured),
     }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, dcc, no_update
+from dash import Dash, Input, Output, State, no_update
 from dash.development.base_component import Component
 
 from autotune.dashboard import parts
@@ -55,7 +55,6 @@ def _form(trials: list[str], runs: list[str]) -> Component:
                 id="compare-runs", label="Runs", value=",".join(runs), placeholder="3,4"
             ),
             dmc.Button("Compare", id="compare"),
-            dcc.Location(id="compared", refresh="callback-nav"),
         ],
         align="end",
         mb="md",
@@ -66,7 +65,7 @@ def add_callbacks(app: Dash, source: Source) -> None:
     """Make the form lead to its own address, which can be kept and sent."""
     answers(
         app,
-        Output("compared", "href"),
+        Output("address", "href", allow_duplicate=True),
         Input("compare", "n_clicks"),
         State("compare-trials", "value"),
         State("compare-runs", "value"),

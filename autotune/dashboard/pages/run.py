@@ -39,36 +39,48 @@ PULSE_MS = 1500
 MAX_DOTS = 800
 MAX_EFFECTS = 5000
 KNOB_SAMPLE = 200
+ABOUT_EFFECTS = (
+    "How much of the spread of throughput lies between a knob's values, over all measured trials. "
+    "The search tries good plans more often, so this is a hint; a knob flipped alone is the proof."
+)
 REFRESH = "(version) => { dash_ag_grid.getApi('trials').refreshInfiniteCache(); }"
 """The table's rows stay; the grid asks again for those in sight."""
 
 
 def page(source: Source, where: Where, run: str) -> Component:
-    """Return the page of a run; its live parts are filled by callbacks."""
+    """Return the page of a run: what it found. Callbacks add the rest, and keep it up to date."""
     with source.store() as store:
         record = store.run(run)
-        knobs = _knobs(store, record)
         version = _version(store, record)
         top = _top(store, record, where)
-    columns = columns_of(knobs)
     return dmc.Box(
         [
             dcc.Store(id="run", data=record.id),
             dcc.Store(id="version", data=version),
             dcc.Interval(id="pulse", interval=PULSE_MS, disabled=not _goes_on(record)),
             html.Div(top, id="top"),
-            dmc.SimpleGrid([_best(), _trade_off(list(knobs))], cols={"base": 1, "lg": 2}),
-            parts.section("What each knob does", html.Div(id="effects")),
+            html.Div(id="rest"),
+        ]
+    )
+
+
+def _rest(run: RunRecord, knobs: dict[str, list[Any]], where: Where) -> Component:
+    """Return the frames of what takes longer to know or to draw."""
+    wide = {"base": 1, "lg": 2}
+    return dmc.Box(
+        [
+            dmc.SimpleGrid([_best(), _trade_off(list(knobs))], cols=wide),
+            parts.section("What each knob does", html.Div(id="effects"), about=ABOUT_EFFECTS),
             dmc.SimpleGrid(
                 [
                     parts.section("Where the step's time goes", html.Div(id="step-time")),
                     parts.section("Failures", html.Div(id="failures")),
                 ],
-                cols={"base": 1, "lg": 2},
+                cols=wide,
             ),
-            _trials(columns),
+            _trials(columns_of(knobs)),
             parts.section("Plan", html.Div(id="plan")),
-            parts.section("About this run", parts.facts(_about(record, where))),
+            parts.section("About this run", parts.facts(_about(run, where))),
         ]
     )
 
@@ -141,7 +153,10 @@ def _trade_off(knobs: list[str]) -> Component:
         w=220,
         mb="xs",
     )
-    return parts.section("Throughput against memory", colour, html.Div(id="trade-off"))
+    about = "A dot is a trial; click one to see it. Its memory is the peak of its worst rank."
+    return parts.section(
+        "Throughput against memory", colour, html.Div(id="trade-off"), about=about
+    )
 
 
 def _trials(columns: list[Column]) -> Component:
@@ -204,6 +219,7 @@ class _Answers:
             where,
             prevent_initial_call=True,
         )(self.look)
+        answers(app, Output("rest", "children"), Input("run", "data"), where)(self.rest)
         answers(app, Output("best", "children"), version, run)(self.best)
         answers(app, Output("trade-off", "children"), version, Input("colour", "value"), run)(
             self.trade_off
@@ -215,6 +231,13 @@ class _Answers:
         answers(
             app, Output("trials", "getRowsResponse"), Input("trials", "getRowsRequest"), run, where
         )(self.rows)
+        answers(
+            app,
+            Output("address", "href", allow_duplicate=True),
+            Input("trade-off-chart", "clickData"),
+            run,
+            prevent_initial_call=True,
+        )(self.clicked)
         answers(app, Output("trials", "columnDefs"), Input("columns", "value"), run)(self.columns)
         answers(app, Output("selected", "children"), Input("trials", "selectedRows"), run)(
             self.selected
@@ -228,6 +251,12 @@ class _Answers:
             if now == version:
                 return no_update, not _goes_on(record), no_update
             return now, not _goes_on(record), _top(store, record, Where.of(told))
+
+    def rest(self, run: int, told: dict[str, Any]) -> Component:
+        """Return the frames of the page's other parts."""
+        with self._source.store() as store:
+            record = store.run(str(run))
+            return _rest(record, _knobs(store, record), Where.of(told))
 
     def best(self, _: Any, run: int) -> Component:
         with self._source.store() as store:
@@ -244,15 +273,26 @@ class _Answers:
             points, front = statistics.sample(MAX_DOTS), statistics.front()
             total = statistics.num_measured()
         chart = charts.trade_off(points, front, colour)
-        return dmc.Box([chart, _thinned(len(points), total, "dots")])
+        return dmc.Box([chart, _thinned(len(points), total)])
+
+    def clicked(self, dot: dict[str, Any] | None, run: int) -> Any:
+        """Lead to the trial whose dot was clicked."""
+        return f"/runs/{run}/trials/{dot['trial']}" if dot and "trial" in dot else no_update
 
     def effects(self, _: Any, run: int) -> Component:
         with self._source.store() as store:
-            effects = store.statistics(store.run(str(run))).knob_effects(MAX_EFFECTS)
+            record = store.run(str(run))
+            effects = store.statistics(record).knob_effects(MAX_EFFECTS)
+            total = store.statistics(record).num_measured()
         if not effects:
             return parts.nothing("No knob has been tried with several values yet.")
-        return dmc.Accordion(
-            [_effect(effect) for effect in effects], multiple=True, value=[effects[0].knob]
+        looked_at = sum(value.num_trials for value in effects[0].values)
+        items = [_effect(effect) for effect in effects]
+        return dmc.Box(
+            [
+                dmc.Accordion(items, multiple=True, value=[effects[0].knob]),
+                parts.nothing(f"{looked_at} of {total} trials with a measurement."),
+            ]
         )
 
     def step_time(self, _: Any, run: int) -> Component:
@@ -303,17 +343,16 @@ class _Answers:
         first, last = int(request["startRow"]), int(request["endRow"])
         with self._source.store() as store:
             record = store.run(str(run))
-            columns = columns_of(_knobs(store, record))
             found = read_trials(
                 store,
                 record,
-                conditions=conditions(request["filterModel"], columns),
+                conditions=conditions(request["filterModel"]),
                 sort=order(request["sortModel"]),
                 limit=last - first,
                 offset=first,
             )
         where = Where.of(told)
-        shown = [row(trial, columns, where) for trial in found["items"]]
+        shown = [row(trial, where) for trial in found["items"]]
         return {"rowData": shown, "rowCount": found["total"]}
 
     def columns(self, names: list[str], run: int) -> list[dict[str, Any]]:
@@ -341,10 +380,10 @@ def _shares_of(trials: list[TrialRecord], plan: Any, run: RunRecord) -> dict[str
     return next((found for found in known if found is not None), None)
 
 
-def _thinned(shown: int, total: int, what: str) -> Component | None:
+def _thinned(shown: int, total: int) -> Component | None:
     if shown >= total:
         return None
-    return parts.nothing(f"{shown} {what} for {total} trials: every k-th, and the front.")
+    return parts.nothing(f"{shown} of {total} trials, evenly chosen, and the front.")
 
 
 def _effect(effect: KnobEffect) -> Component:

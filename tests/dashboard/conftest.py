@@ -1,0 +1,142 @@
+"""A store made by real runs, the real server over it, and a real browser."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.trials.conftest import TINY
+
+REPOSITORY = Path(__file__).parents[2]
+LONG_MS = 20_000
+SCREENSHOTS = REPOSITORY / "test-output" / "screenshots"
+# One value of the knob raises, so that the store has a failure; its text tries to be markup.
+WORKLOAD = (
+    TINY
+    + """
+KNOBS = {"pause_ms": [30, 10, 0]}
+
+class Pause(nn.Module):
+    # Sleeping takes the same time on a busy machine, so that trials settle at once.
+    def __init__(self, milliseconds):
+        super().__init__()
+        self.seconds = milliseconds / 1000
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return x
+
+def build_model(pause_ms):
+    if pause_ms == 0:
+        raise ValueError("<img src=x onerror=alert(1)> **no** [pause](javascript:alert(1))")
+    return nn.Sequential(Pause(pause_ms), nn.Linear(16, 3))
+"""
+)
+
+
+def run_autotune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Type a command in `folder`, as a user would."""
+    return subprocess.run(
+        [sys.executable, "-m", "autotune", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def real_store(tmp_path_factory) -> Path:
+    """A store with two real runs, the second one's winner written to a plan file."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "model.py").write_text(WORKLOAD)
+    narrow = ("run", "model.py", "--knobs", "pause_ms", "--budget")
+    first = run_autotune(folder, *narrow, "100s", "--trials", "4")
+    assert first.returncode == 0, first.stderr
+    second = run_autotune(
+        folder, "run", "model.py", *narrow, "40s", "--trials", "2", "--name", "second"
+    )
+    assert second.returncode == 0, second.stderr
+    return folder / "autotune.db"
+
+
+@contextmanager
+def serving(folder: Path, *words: str) -> Iterator[str]:
+    """Run the real command in `folder`; give the address that it prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "autotune", "dashboard", "--port", "0", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().rpartition(" at ")[2].strip()
+    finally:
+        process.terminate()
+        process.wait(10)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def address(real_store) -> Iterator[str]:
+    """Where the dashboard over the real store is, without a slash at the end."""
+    with serving(real_store.parent) as found:
+        yield found.rstrip("/")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium, as the system installed it."""
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert executable is not None, "tests of pages need Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser) -> Iterator[Callable[..., Page]]:
+    """Open an address in a fresh profile; afterwards nothing may have been said or left."""
+    said: list[str] = []
+    foreign: list[str] = []
+    contexts = []
+
+    def opened(url: str, **options) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        context.set_default_timeout(LONG_MS)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: said.append(f"{m.type}: {m.text}"))
+        page.on("pageerror", lambda e: said.append(f"error: {e}"))
+        page.on("dialog", lambda d: said.append(f"dialog: {d.message}"))
+        host = urlsplit(url).netloc
+        own = (f"http://{host}", "data:", "blob:")
+        page.on("request", lambda r: r.url.startswith(own) or foreign.append(r.url))
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert foreign == []
+
+
+@pytest.fixture(scope="session")
+def keep() -> Callable[[Page, str], None]:
+    """Keep a picture of a page, to be looked at."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    return lambda page, name: page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
