@@ -33,7 +33,7 @@ def section(heading: str, *children: Child, about: str = "") -> Component:
 
 def badge(state: str) -> Component:
     """Return a run's state or a trial's outcome as a coloured word."""
-    return dmc.Badge(state, color=COLOURS.get(state, "red"), variant="light")
+    return dmc.Badge(state, color=COLOURS.get(state, "red"), variant="light", miw="max-content")
 
 
 def link(text: str, href: str) -> Component:

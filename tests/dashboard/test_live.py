@@ -11,6 +11,7 @@ from autotune.errors import StoreError
 from autotune.storage.query import read_only_query
 from tests.dashboard.conftest import REPOSITORY, WORKLOAD, serving
 
+COMMAND = ["run", "model.py", "--budget", "100s", "--trials", "3", "--knobs", "pause_ms"]
 SHOWN = "dash_ag_grid.getApi('trials')?.getDisplayedRowCount()"
 
 
@@ -19,7 +20,7 @@ def running(tmp_path):
     """A run that has just been started."""
     (tmp_path / "model.py").write_text(WORKLOAD)
     process = subprocess.Popen(
-        [sys.executable, "-m", "autotune", "run", "model.py", "--budget", "45s"],
+        [sys.executable, "-m", "autotune", *COMMAND],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.DEVNULL,
@@ -48,8 +49,8 @@ def test_new_trials_show_by_themselves(tmp_path, running, open_page, keep):
         page.locator(".ag-row a").first.wait_for()
         page.evaluate("window.wasNotReloaded = true")
         keep(page, "run-live")
-        page.wait_for_function(f"() => {SHOWN} > 2", timeout=60_000)
-        page.locator("#top").get_by_text("done").wait_for(timeout=60_000)
+        page.wait_for_function(f"() => {SHOWN} > 2", timeout=120_000)
+        page.locator("#top").get_by_text("done").wait_for(timeout=120_000)
         page.wait_for_function(f"count => {SHOWN} == count", arg=_num_trials(store))
         assert page.evaluate("window.wasNotReloaded")
         keep(page, "run-live-done")

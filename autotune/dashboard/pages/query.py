@@ -162,7 +162,7 @@ def _shown(result: QueryResult) -> Component:
                 rowData=rows,
                 dashGridOptions={"theme": {"function": THEME}, "enableCellTextSelection": True},
                 columnSize="autoSize",
-                style={"height": "30rem"},
+                style={"height": f"{min(len(rows), 14) * 2.2 + 5}rem"},
             ),
         ]
     )
