@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
 from autotune.dashboard.callbacks import answers
-from autotune.dashboard.pages import compare, query, run, runs, trial
+from autotune.dashboard.pages import compare, query, run, run_answers, runs, trial
 from autotune.dashboard.problems import BUG
 from autotune.dashboard.source import Source
 from autotune.dashboard.where import Where
@@ -88,7 +88,7 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
     answers(
         app, Output("page", "children"), Output("problem", "children"), Input("where", "data")
     )(functools.partial(_open_page, source))
-    for page in (run, compare, query):
+    for page in (run_answers, compare, query):
         page.add_callbacks(app, source)
     return list(app.csp_hashes())
 
@@ -130,12 +130,17 @@ def _opening() -> Component:
 def _open_page(source: Source, told: dict[str, Any] | None) -> tuple[Component, Component | None]:
     where = Where.of(told)
     try:
-        return _page(source, where), None
+        return page_at(source, where), None
     except AutotuneError as error:
         return parts.nothing("There is nothing to show."), parts.alert(str(error))
 
 
-def _page(source: Source, where: Where) -> Component:
+def page_at(source: Source, where: Where) -> Component:
+    """Return the page of an address.
+
+    Raises:
+        NotFoundError: when there is none, or no such run or trial.
+    """
     for pattern, page in PAGES:
         if found := re.fullmatch(pattern, where.path):
             return page(source, where, *map(unquote, found.groups()))

@@ -98,7 +98,10 @@ def address(real_store) -> Iterator[str]:
 def browser() -> Iterator[Browser]:
     """Headless Chromium, as the system installed it."""
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert executable is not None, "tests of pages need Chromium: apt-get install chromium"
+    if executable is None and os.environ.get("CI") == "true":
+        pytest.fail("CI must test pages in Chromium, which is not here: apt-get install chromium")
+    if executable is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=executable, args=["--no-sandbox", "--disable-gpu"]

@@ -9,58 +9,14 @@ from starlette.testclient import TestClient
 
 from autotune.dashboard.app import make_app
 from autotune.export.plan_file import load_plan_file
-from autotune.search_space.plan import Plan
-from autotune.storage.records import RunState, Winner
-from autotune.storage.sql import open_store
-from autotune.trials.result import Outcome, Purpose, TrialResult
-from tests.storage.conftest import make_measurement, make_run
-
-BASELINE = make_run().baseline
-BF16 = Plan.of({**BASELINE.values, "precision": "bf16"})
-
-
-def _measured(throughput):
-    return TrialResult(outcome=Outcome.OK, measurement=make_measurement(throughput))
+from tests.dashboard.small_store import BASELINE, BF16, fill
 
 
 @pytest.fixture
 def store_file(tmp_path):
-    """A run with three trials and a winner, and a run that has just begun."""
+    """A small store in a file."""
     file = tmp_path / "autotune.db"
-    store = open_store(str(file))
-    run = store.create_run(make_run(name="first"))
-    results = (
-        (
-            BASELINE,
-            Purpose.BASELINE,
-            TrialResult(outcome=Outcome.OK, measurement=make_measurement(100.0)),
-        ),
-        (
-            BF16,
-            Purpose.PRESET,
-            TrialResult(outcome=Outcome.OK, measurement=make_measurement(200.0)),
-        ),
-        (BF16, Purpose.SAMPLER, TrialResult(outcome=Outcome.OOM, error="out of <memory>")),
-    )
-    for number, (plan, purpose, result) in enumerate(results, 1):
-        store.start_trial(run.id, number, plan, purpose, "because", f"logs/{number}.log")
-        store.finish_trial(run.id, number, result, used_s=float(number))
-    winner = Winner(
-        plan=BF16,
-        kept_baseline=False,
-        confirmed=True,
-        speedup=2.0,
-        speedup_low=1.9,
-        speedup_high=2.1,
-        throughput=200.0,
-        baseline_throughput=100.0,
-        memory_bytes=2**30,
-        baseline_memory_bytes=2**31,
-        how="3 fresh processes each",
-    )
-    store.finish_run(run.id, RunState.DONE, stop_reason="done", used_s=9.0, winner=winner)
-    store.create_run(make_run(name="second"))
-    store.close()
+    fill(str(file))
     return file
 
 

@@ -1,82 +1,13 @@
-"""Real databases for the store's tests: a file, and a PostgreSQL server of our own."""
+"""Stores for tests, and what goes into them."""
 
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from itertools import count
-from pathlib import Path
 
-import psycopg
 import pytest
 
 from autotune.search_space.plan import Plan
 from autotune.storage.records import NewRun
 from autotune.storage.sql import SqlStore, open_store
 from autotune.trials.result import Measurement, Window
-
-SCHEMAS = count(1)
-
-
-@pytest.fixture(scope="session")
-def postgres_folder() -> Iterator[Path]:
-    """A running PostgreSQL server that listens on a socket in this folder only."""
-    binaries = _postgres_binaries()
-    # Not pytest's folder: the server's own user must be able to enter it, and sockets want a
-    # short path.
-    folder = Path(tempfile.mkdtemp(prefix="autotune-pg-"))
-    user = "postgres" if os.geteuid() == 0 else None
-    if user:
-        shutil.chown(folder, user)
-    data = folder / "data"
-
-    def call(program: str, *args: str) -> None:
-        command = [str(binaries / program), "-D", str(data), *args]
-        subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL)
-
-    call("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync")
-    settings = f"-k {folder} -c listen_addresses='' -c fsync=off"
-    call("pg_ctl", "start", "--wait", f"--options={settings}", f"--log={folder}/log")
-    yield folder
-    call("pg_ctl", "stop", "--mode=immediate")
-    shutil.rmtree(folder)
-
-
-def _postgres_binaries() -> Path:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found:
-        return found[-1].parent
-    if (initdb := shutil.which("initdb")) is not None:
-        return Path(initdb).parent
-    if os.environ.get("CI") == "true":
-        pytest.fail("CI must test on PostgreSQL, which is not here: apt-get install postgresql")
-    pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-
-
-@pytest.fixture
-def postgres_url(postgres_folder: Path) -> str:
-    """The URL of a new, empty schema, which is made much faster than a database."""
-    name = f"test_{next(SCHEMAS)}"
-    with psycopg.connect(
-        f"host={postgres_folder} user=postgres dbname=postgres", autocommit=True
-    ) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")
-    search_path = f"options=-csearch_path%3D{name}"
-    return f"postgresql://postgres@/postgres?host={postgres_folder}&{search_path}"
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    """The URL of a file that is not there yet."""
-    return f"sqlite:///{tmp_path}/autotune.db"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest) -> str:
-    """A new store's URL, once for each database."""
-    name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
-    return str(request.getfixturevalue(name))
 
 
 @pytest.fixture
