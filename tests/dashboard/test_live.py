@@ -54,3 +54,4 @@ def test_new_trials_show_by_themselves(tmp_path, running, open_page, keep):
         page.wait_for_function(f"count => {SHOWN} == count", arg=_num_trials(store))
         assert page.evaluate("window.wasNotReloaded")
         keep(page, "run-live-done")
+        page.close()  # it would ask on when the server is gone

@@ -292,6 +292,7 @@ def test_a_run_deleted_while_looked_at_is_explained(real_store, tmp_path, open_p
         page.locator("#problem").get_by_text("no run '1'").wait_for()
         page.get_by_role("link", name="Runs", exact=True).click()
         page.get_by_role("link", name="second").wait_for()
+        page.close()
 
 
 def test_no_store_is_explained_until_there_is_one(real_store, tmp_path, open_page):
@@ -305,3 +306,4 @@ def test_no_store_is_explained_until_there_is_one(real_store, tmp_path, open_pag
         page.get_by_role("link", name="Query").click()
         page.get_by_role("link", name="Runs", exact=True).click()
         page.get_by_role("link", name="second").wait_for()
+        page.close()
