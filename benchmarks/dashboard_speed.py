@@ -36,6 +36,7 @@ from autotune.storage.records import NewRun, RunState
 from autotune.storage.sql import open_store
 from autotune.storage.tables import TrialRow, WindowRow
 from autotune.storage.wide import remember_knobs
+from autotune.trials.result import Purpose
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "compile_mode": ("off", "default", "reduce-overhead", "max-autotune"),
@@ -75,7 +76,7 @@ def make_store(file: Path, num_trials: int) -> None:
             remember_knobs(session, Plan.of(_plan(dice)))
     database.close()
     store = open_store(str(file))
-    for run in runs:
+    for run in runs[:-1]:  # the last one goes on
         store.finish_run(run.id, RunState.DONE, stop_reason="made up", used_s=7e3, winner=None)
     store.close()
 
@@ -186,7 +187,7 @@ def open_page(page: Page, address: str, content: str) -> None:
     page.wait_for_selector(content)
 
 
-def measure_pages(address: str, repeats: int) -> list[tuple[str, float, list[float]]]:
+def measure_pages(address: str, file: Path, repeats: int) -> list[tuple[str, float, list[float]]]:
     """Return what was done, its limit in seconds, and the seconds that it took."""
     pages = {
         "runs": "/",
@@ -209,7 +210,9 @@ def measure_pages(address: str, repeats: int) -> list[tuple[str, float, list[flo
                 context.close()
 
             rows.append((f"first content, {name}", 1.0, timed(repeats, fresh)))
-        rows += _measure_table(browser.new_page(), address, repeats)
+        page = browser.new_page()
+        rows += _measure_table(page, address, repeats)
+        rows.append(_measure_news(page, address, file, repeats))
         browser.close()
     return rows
 
@@ -243,6 +246,25 @@ def _measure_table(page: Page, address: str, repeats: int) -> list[tuple[str, fl
     ]
 
 
+def _measure_news(
+    page: Page, address: str, file: Path, repeats: int
+) -> tuple[str, float, list[float]]:
+    """Let a run that goes on begin a trial; wait until its page counts one more."""
+    store = open_store(str(file))
+    run = store.run("last")
+    open_page(page, f"{address}/runs/{run.id}", ".ag-row a")
+    shown = "dash_ag_grid.getApi('trials').getDisplayedRowCount()"
+
+    def begin_trial() -> None:
+        number = store.run("last").num_trials + 1
+        store.start_trial(run.id, number, run.new.baseline, Purpose.SAMPLER, "news", "")
+        page.wait_for_function(f"count => {shown} == count", arg=number)
+
+    seconds = timed(repeats, begin_trial)
+    store.close()
+    return "a new trial shows by itself", 3.0, seconds
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser()
@@ -268,7 +290,7 @@ def main() -> None:
                     timed(options.repeats, lambda: get(f"{api}/runs/1/trials")),
                 ),
                 ("API, a run", 1.0, timed(options.repeats, lambda: get(f"{api}/runs/1"))),
-                *measure_pages(address, options.repeats),
+                *measure_pages(address, file, options.repeats),
             ]
     print(f"{'what':45}  limit (ms)  median (ms)  worst (ms)")
     for name, limit, seconds in rows:

@@ -22,7 +22,7 @@ from autotune.storage.records import RunRecord, RunState
 from autotune.storage.sql import SqlStore
 from autotune.storage.views import run_view
 
-PULSE_MS = 1500
+PULSE_MS = 1000
 KNOB_SAMPLE = 200
 ABOUT_EFFECTS = (
     "How much of the spread of throughput lies between a knob's values, over all measured trials. "
