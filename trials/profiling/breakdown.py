@@ -1,0 +1,191 @@
+"""From a trace and what was measured before it to the parts of a step and what they cost.
+
+The trace is slower than training without it: the host has every event to write down. What runs
+on a device takes the time that it takes, though. So on a device durations come from the trace,
+the length of a step and the waiting for data from the measurement, and idle is the difference.
+Without a device all of it is slower, so there the trace is compared with itself.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.trials.diagnosis import Bound, Shares
+from autotune.trials.profiling.parts import Part
+from autotune.trials.profiling.spans import covered, covered_beyond, own_durations
+from autotune.trials.profiling.trace import Operation, Trace
+
+# Below this an operator on the host is mostly its own dispatch: some microseconds are lookup,
+# checks and autograd's bookkeeping, whatever the size of the tensors.
+SHORT_OPERATOR_US = 20.0
+_COMPUTED = (Part.FORWARD.value, Part.BACKWARD.value, Part.OPTIMIZER.value)
+_COMMUNICATES = re.compile(r"nccl(Dev)?Kernel")
+_ARITHMETIC_KERNEL = re.compile(
+    r"(?<!fb)gemm|cutlass|xmma|nvjet|flash|fmha|attention|triton_tem|splitk|winograd"
+    r"|dgrad|wgrad|fprop|convolve|conv\dd|conv_depthwise|cudnn.*conv|scudnn",
+    re.IGNORECASE,
+)
+_ARITHMETIC_OPERATOR = re.compile(
+    r"::(_?addmm(_activation)?|addbmm|mm|bmm|baddbmm|_scaled_mm|_grouped_mm)$"
+    r"|convolution|conv\dd|scaled_dot_product|_linear_pointwise|rnn|lstm|gru"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What is known of a step besides its trace.
+
+    Attributes:
+        traced: number of steps in the trace.
+        step_s: length of a step, measured without the profiler.
+        data_wait_share: of it in `next(loader)`, measured so too.
+    """
+
+    traced: int
+    step_s: float
+    data_wait_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Where the time of a step goes.
+
+    Attributes:
+        shares: by part of the step.
+        how: share -> how it was obtained.
+        causes: the same time by what would shorten it; shares of a step, not below 0.
+        arithmetic_s: seconds per step in matrix products, convolutions and attention.
+        ops_per_step: kernels on a device, operators without one.
+        mean_op_us: their mean duration, those they call not included.
+    """
+
+    shares: Shares
+    how: dict[str, str]
+    causes: dict[Bound, float]
+    arithmetic_s: float
+    ops_per_step: float
+    mean_op_us: float
+
+
+def on_device(operations: Sequence[Operation], steps: Steps) -> Breakdown | None:
+    """Return the breakdown of steps on a GPU; None where the trace holds no kernel."""
+    running = [op for op in operations if op.kind != "operator"]
+    if not any(op.kind == "kernel" for op in running):
+        return None
+    busy = _in_steps(_by_part(running), steps)
+    idle = max(0.0, 1.0 - sum(busy.values()))
+    data = min(idle, steps.data_wait_share)
+    arithmetic, rest = _by_cause(running, steps)
+    return Breakdown(
+        shares=Shares(data=data, idle=idle - data, **busy),
+        how={
+            **dict.fromkeys(busy, f"device time of {steps.traced} traced steps, by their launch"),
+            "data": "the loop's waiting in the windows, as far as the device was idle",
+            "idle": "what the traced work leaves of the step time measured in the windows",
+        },
+        causes={
+            Bound.DATA: data + busy["copy"],
+            Bound.LAUNCHES: idle - data,
+            Bound.COMMUNICATION: busy["communication"],
+            Bound.ARITHMETIC: arithmetic,
+            Bound.MEMORY_BANDWIDTH: rest,
+        },
+        arithmetic_s=arithmetic * steps.step_s,
+        ops_per_step=len(running) / steps.traced,
+        mean_op_us=sum(op.duration_us for op in running) / len(running),
+    )
+
+
+def on_host(trace: Trace, steps: Steps, timed: Mapping[Part, float]) -> Breakdown | None:
+    """Return the breakdown of steps on the CPU; None where the trace holds no operator.
+
+    Args:
+        trace: of the steps.
+        steps: what was measured.
+        timed: seconds in each part, timed without the profiler.
+    """
+    own = _own_durations([op for op in trace.operations if op.part in _COMPUTED])
+    if not own:
+        return None
+    long = [(op, us) for op, us in own if us >= SHORT_OPERATOR_US]
+    arithmetic_us = sum(us for op, us in long if _ARITHMETIC_OPERATOR.search(op.name))
+    long_us = sum(us for _, us in long)
+    # What the steps do while they do not wait, as the trace has it.
+    share = (1.0 - steps.data_wait_share) / sum(trace.part_us[part] for part in _COMPUTED)
+    return Breakdown(
+        shares=_timed_shares(steps, timed),
+        how={
+            "data": "the loop's waiting in the windows",
+            **dict.fromkeys(_COMPUTED, "steps timed part by part, without the profiler"),
+        },
+        causes={
+            Bound.DATA: steps.data_wait_share,
+            Bound.LAUNCHES: max(0.0, 1.0 - steps.data_wait_share - share * long_us),
+            Bound.ARITHMETIC: share * arithmetic_us,
+            Bound.MEMORY_BANDWIDTH: share * (long_us - arithmetic_us),
+        },
+        arithmetic_s=1e-6 * arithmetic_us / steps.traced,
+        ops_per_step=len(own) / steps.traced,
+        mean_op_us=sum(us for _, us in own) / len(own),
+    )
+
+
+def _by_part(running: Sequence[Operation]) -> dict[str, float]:
+    """Microseconds of the device by part; communication and copies count where they are alone."""
+    groups = {name: [op.span for op in running if _place(op) == name] for name in _PLACES}
+    return covered_beyond(groups)
+
+
+_PLACES = (*_COMPUTED, "other", "communication", "copy")
+
+
+def _place(op: Operation) -> str:
+    if _COMMUNICATES.search(op.name):
+        return "communication"
+    if op.kind == "copy" and "HtoD" in op.name:
+        return "copy"
+    return op.part if op.part in _COMPUTED else "other"
+
+
+def _by_cause(running: Sequence[Operation], steps: Steps) -> tuple[float, float]:
+    """Shares of a step in arithmetic, and in what else the device does by itself."""
+    own = [op for op in running if _place(op) not in ("communication", "copy")]
+    arithmetic = [op.span for op in own if _ARITHMETIC_KERNEL.search(op.name)]
+    us = covered(arithmetic), covered(op.span for op in own) - covered(arithmetic)
+    shares = _in_steps(dict(zip(("arithmetic", "rest"), us, strict=True)), steps)
+    return shares["arithmetic"], shares["rest"]
+
+
+def _in_steps(us: Mapping[str, float], steps: Steps) -> dict[str, float]:
+    """Microseconds of all traced steps as shares of a measured step, 1 together at most."""
+    shares = {name: 1e-6 * value / steps.traced / steps.step_s for name, value in us.items()}
+    too_much = max(1.0, sum(shares.values()))
+    return {name: share / too_much for name, share in shares.items()}
+
+
+def _own_durations(called: Sequence[Operation]) -> list[tuple[Operation, float]]:
+    """Operators with their microseconds, without what they call."""
+    threads: defaultdict[int, list[Operation]] = defaultdict(list)
+    for op in called:
+        threads[op.thread].append(op)
+    return [
+        pair
+        for ops in threads.values()
+        for pair in zip(ops, own_durations([op.span for op in ops]), strict=True)
+    ]
+
+
+def _timed_shares(steps: Steps, timed: Mapping[Part, float]) -> Shares:
+    """Split what waiting for data leaves of a step as the parts were timed."""
+    whole = sum(seconds for part, seconds in timed.items() if part is not Part.DATA)
+    computing = 1.0 - steps.data_wait_share
+    part_of = {part.value: computing * seconds / whole for part, seconds in timed.items()}
+    return Shares(
+        data=steps.data_wait_share,
+        forward=part_of["forward"],
+        backward=part_of["backward"],
+        optimizer=part_of["optimizer"],
+        # Nothing is copied to a CPU; what `move` does there is looking for tensors.
+        other=part_of["copy"],
+    )
