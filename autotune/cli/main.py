@@ -7,6 +7,7 @@ from typing import NoReturn
 import psutil
 import typer
 
+from autotune.cli.diagnose import diagnose
 from autotune.cli.doctor import doctor
 from autotune.cli.export import export
 from autotune.cli.measure import measure
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, space, measure, runs, trials, show, query, export, doctor):
+for command in (run, space, measure, diagnose, runs, trials, show, query, export, doctor):
     app.command(command.__name__)(command)
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from autotune.trials.diagnosis import Bound
 from autotune.trials.profiling.bound import Circumstances, judge
-from autotune.trials.profiling.breakdown import Steps, on_device
+from autotune.trials.profiling.breakdown import Steps, on_device, on_host
+from autotune.trials.profiling.parts import Part
 from autotune.trials.profiling.spans import covered_beyond, own_durations
-from autotune.trials.profiling.trace import read_trace
+from autotune.trials.profiling.trace import Operation, Trace, read_trace
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float> >"
@@ -47,7 +48,7 @@ class Recorded:
 
     def read(self, folder):
         (folder / "trace.json").write_text(json.dumps({"traceEvents": self.events}))
-        return read_trace(folder / "trace.json", "autotune::")
+        return read_trace(folder / "trace.json")
 
 
 def one_step(*work):
@@ -163,3 +164,51 @@ def test_spans_count_once():
 def test_calls_inside_of_a_call_are_not_its_own():
     """An operator's own time is what its inner operators leave."""
     assert own_durations([(1.0, 3.0), (0.0, 10.0), (4.0, 8.0), (5.0, 6.0)]) == [2, 4, 3, 1]
+
+
+def test_the_fastest_step_speaks_for_the_host():
+    """What a busy machine adds to one step's operators is not taken for their work."""
+    short = [operator("aten::add", 10.0 * i, 5.0, step=0) for i in range(20)]
+    slowed = [operator("aten::add", 1000.0 + 100 * i, 90.0, step=1) for i in range(20)]
+    trace = Trace(operations=[*slowed, *short], part_us=[part_us(200.0), part_us(2000.0)])
+    breakdown = on_host(trace, Steps(traced=2, step_s=1e-3, data_wait_share=0.0), TIMED)
+    assert breakdown.causes[Bound.LAUNCHES] == pytest.approx(1.0)
+
+
+def test_operators_of_the_host_are_told_apart():
+    """Long products are arithmetic, other long operators memory, the rest what starting takes."""
+    called = [
+        operator("aten::linear", 0.0, 510.0),
+        operator("aten::addmm", 5.0, 500.0),
+        operator("aten::mul", 520.0, 300.0),
+        operator("aten::resolve_conj", 830.0, 1.0),
+    ]
+    trace = Trace(operations=called, part_us=[part_us(1000.0)])
+    breakdown = on_host(trace, Steps(traced=1, step_s=1e-3, data_wait_share=0.5), TIMED)
+    assert breakdown.causes == pytest.approx(
+        {
+            Bound.DATA: 0.5,
+            Bound.ARITHMETIC: 0.25,
+            Bound.MEMORY_BANDWIDTH: 0.15,
+            Bound.LAUNCHES: 0.1,
+        }
+    )
+    assert breakdown.shares.forward == pytest.approx(0.25)
+
+
+TIMED = {Part.DATA: 9.0, Part.COPY: 0.0, Part.FORWARD: 1.0, Part.BACKWARD: 1.0, Part.OPTIMIZER: 0}
+
+
+def part_us(computing):
+    return {"data": 5.0, "forward": computing, "backward": 0.0, "optimizer": 0.0}
+
+
+def operator(name, start, duration, step=0):
+    return Operation(
+        name=name,
+        kind="operator",
+        start_us=start,
+        end_us=start + duration,
+        part="forward",
+        step=step,
+    )

@@ -3,7 +3,8 @@
 The trace is slower than training without it: the host has every event to write down. What runs
 on a device takes the time that it takes, though. So on a device durations come from the trace,
 the length of a step and the waiting for data from the measurement, and idle is the difference.
-Without a device all of it is slower, so there the trace is compared with itself.
+Without a device all of it is slower, so there the trace is compared with itself, and its fastest
+step speaks for all: what else the machine does only makes operators longer.
 """
 
 import re
@@ -105,14 +106,16 @@ def on_host(trace: Trace, steps: Steps, timed: Mapping[Part, float]) -> Breakdow
         steps: what was measured.
         timed: seconds in each part, timed without the profiler.
     """
-    own = _own_durations([op for op in trace.operations if op.part in _COMPUTED])
+    fastest = min(range(len(trace.part_us)), key=lambda step: _computing_us(trace.part_us[step]))
+    called = [op for op in trace.operations if op.step == fastest and op.part in _COMPUTED]
+    own = _own_durations(called)
     if not own:
         return None
     long = [(op, us) for op, us in own if us >= SHORT_OPERATOR_US]
     arithmetic_us = sum(us for op, us in long if _ARITHMETIC_OPERATOR.search(op.name))
     long_us = sum(us for _, us in long)
-    # What the steps do while they do not wait, as the trace has it.
-    share = (1.0 - steps.data_wait_share) / sum(trace.part_us[part] for part in _COMPUTED)
+    # Of what the step does while it does not wait, as the trace has it.
+    share = (1.0 - steps.data_wait_share) / _computing_us(trace.part_us[fastest])
     return Breakdown(
         shares=_timed_shares(steps, timed),
         how={
@@ -125,8 +128,8 @@ def on_host(trace: Trace, steps: Steps, timed: Mapping[Part, float]) -> Breakdow
             Bound.ARITHMETIC: share * arithmetic_us,
             Bound.MEMORY_BANDWIDTH: share * (long_us - arithmetic_us),
         },
-        arithmetic_s=1e-6 * arithmetic_us / steps.traced,
-        ops_per_step=len(own) / steps.traced,
+        arithmetic_s=1e-6 * arithmetic_us,
+        ops_per_step=float(len(own)),
         mean_op_us=sum(us for _, us in own) / len(own),
     )
 
@@ -162,6 +165,10 @@ def _in_steps(us: Mapping[str, float], steps: Steps) -> dict[str, float]:
     shares = {name: 1e-6 * value / steps.traced / steps.step_s for name, value in us.items()}
     too_much = max(1.0, sum(shares.values()))
     return {name: share / too_much for name, share in shares.items()}
+
+
+def _computing_us(part_us: Mapping[str, float]) -> float:
+    return sum(part_us[part] for part in _COMPUTED)
 
 
 def _own_durations(called: Sequence[Operation]) -> list[tuple[Operation, float]]:

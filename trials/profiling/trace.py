@@ -5,6 +5,7 @@ category, microseconds, thread, and the `correlation` that leads from a kernel t
 """
 
 import bisect
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.trials.profiling.parts import TRACE_PREFIX, Part
 from autotune.trials.profiling.spans import Span
 
 _DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset"}
@@ -26,7 +28,8 @@ class Operation:
         kind: `kernel`, `copy`, `memset` or `operator`.
         start_us, end_us: on the trace's clock.
         thread: of the host, for operators.
-        part: of the step that launched or called it, None outside of all.
+        part: of a step that launched or called it, None outside of all.
+        step: the number of that step in the trace, from 0.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Operation:
     end_us: float
     thread: int = 0
     part: str | None = None
+    step: int | None = None
 
     @property
     def span(self) -> Span:
@@ -53,23 +57,18 @@ class Trace:
 
     Attributes:
         operations: each with the part that its launch or call falls into.
-        part_us: microseconds of the host in each part.
+        part_us: microseconds of the host in each part, step by step.
     """
 
     operations: list[Operation]
-    part_us: dict[str, float]
+    part_us: list[dict[str, float]]
 
 
-def read_trace(path: Path, prefix: str) -> Trace:
-    """Read a trace.
-
-    Args:
-        path: written by `export_chrome_trace`.
-        prefix: of the names of the annotations that mark the parts, on the host.
-    """
+def read_trace(path: Path) -> Trace:
+    """Read a trace that `export_chrome_trace` wrote of steps with their parts marked."""
     with path.open() as file:
         events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
-    parts = _Parts(events, prefix)
+    parts = _Parts(events)
     launched = {
         event["args"]["correlation"]: float(event["ts"])
         for event in events
@@ -87,7 +86,7 @@ def _on_device(event: dict[str, Any], launched: dict[int, float], parts: "_Parts
         kind=_DEVICE[event["cat"]],
         start_us=start,
         end_us=start + float(event["dur"]),
-        part=None if launch is None else parts.at(launch),
+        **({} if launch is None else parts.at(launch)),
     )
 
 
@@ -99,32 +98,39 @@ def _on_host(event: dict[str, Any], parts: "_Parts") -> Operation:
         start_us=start,
         end_us=start + float(event["dur"]),
         thread=int(event["tid"]),
-        part=parts.at(start),
+        **parts.at(start),
     )
 
 
 class _Parts:
     """The marked parts by time. They follow each other, also where a part works in a thread."""
 
-    def __init__(self, events: Sequence[dict[str, Any]], prefix: str) -> None:
+    def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         marks = sorted(
-            (float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["name"].removeprefix(prefix))
+            (
+                float(e["ts"]),
+                float(e["ts"]) + float(e["dur"]),
+                e["name"].removeprefix(TRACE_PREFIX),
+            )
             for e in events
-            if e.get("cat") == "user_annotation" and e["name"].startswith(prefix)
+            if e.get("cat") == "user_annotation" and e["name"].startswith(TRACE_PREFIX)
         )
-        self._starts = [start for start, _, _ in marks]
         self._marks: list[tuple[float, float, str]] = marks
+        self._starts = [start for start, _, _ in marks]
+        # A step ends with its optimizer.
+        ends = itertools.accumulate(part == Part.OPTIMIZER.value for _, _, part in marks)
+        self._steps = [0, *ends][: len(marks)]
 
-    def durations_us(self) -> dict[str, float]:
-        """Return how long each part took in all steps."""
-        total: defaultdict[str, float] = defaultdict(float)
-        for start, end, part in self._marks:
-            total[part] += end - start
-        return dict(total)
+    def durations_us(self) -> list[dict[str, float]]:
+        """Return how long each part took, for each step."""
+        steps = [defaultdict[str, float](float) for _ in {*self._steps}]
+        for (start, end, part), step in zip(self._marks, self._steps, strict=True):
+            steps[step][part] += end - start
+        return [dict(step) for step in steps]
 
-    def at(self, moment: float) -> str | None:
-        """Return the part that goes on at a moment."""
+    def at(self, moment: float) -> dict[str, Any]:
+        """Return the `part` and `step` that go on at a moment; empty where none does."""
         index = bisect.bisect_right(self._starts, moment) - 1
         if index < 0 or moment > self._marks[index][1]:
-            return None
-        return self._marks[index][2]
+            return {}
+        return {"part": self._marks[index][2], "step": self._steps[index]}

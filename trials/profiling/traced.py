@@ -7,16 +7,16 @@ from pathlib import Path
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from autotune.trials.loader import Feed
-from autotune.trials.profiling.parts import TRACE_PREFIX, in_trace, run_steps
+from autotune.trials.profiling.parts import in_trace, run_steps
 from autotune.trials.profiling.trace import Trace, read_trace
 from autotune.trials.step import Step
 
 _TRACED_S = 0.2
-_MOST_STEPS = 3
+_MOST_STEPS = 5
 
 
 def num_steps(step_s: float) -> int:
-    """Return how many steps to trace: 0.2 s of them, at most three, as each event costs memory."""
+    """Return how many steps to trace: 0.2 s of them, at most five, as each event costs memory."""
     return min(_MOST_STEPS, max(1, math.ceil(_TRACED_S / step_s)))
 
 
@@ -32,7 +32,7 @@ def trace_steps(step: Step, feed: Feed, steps: int, trace_path: str | None = Non
     with tempfile.TemporaryDirectory() as folder:
         path = Path(trace_path or f"{folder}/trace.json")
         _record(step, feed, steps, path)
-        return read_trace(path, TRACE_PREFIX)
+        return read_trace(path)
 
 
 def _record(step: Step, feed: Feed, steps: int, path: Path) -> None:

@@ -170,11 +170,11 @@ def _syncs(sightings: Sightings) -> Iterator[Finding]:
 
 
 def _prints(sightings: Sightings) -> Iterator[Finding]:
-    for (_, line), count in sightings.counts.items():
+    for _, line in sightings.counts:
         yield _at(
             line,
             FindingKind.PRINT,
-            f"writes to stdout in the step, {_times(count)}",
+            "writes to stdout in each step",
             "print outside of the step, or once in many; the compiler breaks its graph here",
         )
 
