@@ -7,6 +7,7 @@ import random
 import pytest
 
 from autotune.search_space.plan import Plan
+from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.loader import RankSampler, build_loader
 from autotune.trials.merge import merge
 from autotune.trials.rank import run_trial
@@ -225,3 +226,13 @@ def test_a_dataset_too_small_for_all_ranks_says_so(write_workload):
     path = write_workload("def build_dataset(): return Rows(6)")
     with pytest.raises(Exception, match=r"4 on each of 2 ranks; set BATCH_SIZE = 3"):
         _labels(path, 4, RankPlace(world_size=2))
+
+
+def test_ranks_are_diagnosed_together(measured):
+    """Both take the same steps; what only one device can show is unknown, and says so."""
+    first, second = measured(diagnosis=DiagnosisRequest())
+    assert first.outcome is second.outcome is Outcome.OK
+    assert first.diagnosis.bound is not None
+    assert first.diagnosis.shares.backward > 0
+    assert "one device" in first.diagnosis.unknown["findings"]
+    assert first.diagnosis.mfu is None
