@@ -46,8 +46,7 @@ def test_a_diagnosis_as_json(autotune):
     assert document["diagnosis"]["bound"] is not None
     assert document["diagnosis"]["shares"]["idle"] is None
     assert document["diagnosis"]["took_s"] > 0
-    (finding,) = document["diagnosis"]["findings"]
-    assert finding["kind"] == "host_sync"
+    assert "host_sync" in {finding["kind"] for finding in document["diagnosis"]["findings"]}
 
 
 MISTAKES = {

@@ -69,9 +69,9 @@ class Breakdown:
     mean_op_us: float
 
 
-def on_device(operations: Sequence[Operation], steps: Steps) -> Breakdown | None:
+def on_device(trace: Trace, steps: Steps) -> Breakdown | None:
     """Return the breakdown of steps on a GPU; None where the trace holds no kernel."""
-    running = [op for op in operations if op.kind != "operator"]
+    running = [op for op in trace.operations if op.kind != "operator"]
     if not any(op.kind == "kernel" for op in running):
         return None
     busy = _in_steps(_by_part(running), steps)
@@ -98,14 +98,8 @@ def on_device(operations: Sequence[Operation], steps: Steps) -> Breakdown | None
     )
 
 
-def on_host(trace: Trace, steps: Steps, timed: Mapping[Part, float]) -> Breakdown | None:
-    """Return the breakdown of steps on the CPU; None where the trace holds no operator.
-
-    Args:
-        trace: of the steps.
-        steps: what was measured.
-        timed: seconds in each part, timed without the profiler.
-    """
+def on_host(trace: Trace, steps: Steps) -> Breakdown | None:
+    """Return the breakdown of steps on the CPU; None where the trace holds no operator."""
     fastest = min(range(len(trace.part_us)), key=lambda step: _computing_us(trace.part_us[step]))
     called = [op for op in trace.operations if op.step == fastest and op.part in _COMPUTED]
     own = _own_durations(called)
@@ -117,10 +111,10 @@ def on_host(trace: Trace, steps: Steps, timed: Mapping[Part, float]) -> Breakdow
     # Of what the step does while it does not wait, as the trace has it.
     share = (1.0 - steps.data_wait_share) / _computing_us(trace.part_us[fastest])
     return Breakdown(
-        shares=_timed_shares(steps, timed),
+        shares=_host_shares(trace.part_us[fastest], steps.data_wait_share),
         how={
             "data": "the loop's waiting in the windows",
-            **dict.fromkeys(_COMPUTED, "steps timed part by part, without the profiler"),
+            **dict.fromkeys(_COMPUTED, "the fastest of the traced steps, by the host's clock"),
         },
         causes={
             Bound.DATA: steps.data_wait_share,
@@ -183,16 +177,7 @@ def _own_durations(called: Sequence[Operation]) -> list[tuple[Operation, float]]
     ]
 
 
-def _timed_shares(steps: Steps, timed: Mapping[Part, float]) -> Shares:
-    """Split what waiting for data leaves of a step as the parts were timed."""
-    whole = sum(seconds for part, seconds in timed.items() if part is not Part.DATA)
-    computing = 1.0 - steps.data_wait_share
-    part_of = {part.value: computing * seconds / whole for part, seconds in timed.items()}
-    return Shares(
-        data=steps.data_wait_share,
-        forward=part_of["forward"],
-        backward=part_of["backward"],
-        optimizer=part_of["optimizer"],
-        # Nothing is copied to a CPU; what `move` does there is looking for tensors.
-        other=part_of["copy"],
-    )
+def _host_shares(part_us: Mapping[str, float], wait: float) -> Shares:
+    """Split what waiting for data leaves of a step like the host's time in its parts."""
+    share = (1.0 - wait) / _computing_us(part_us)
+    return Shares(data=wait, **{part: share * part_us[part] for part in _COMPUTED})

@@ -17,7 +17,6 @@ from autotune.trials.loader import Feed
 from autotune.trials.profiling.bound import Circumstances, Verdict, judge
 from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
 from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
-from autotune.trials.profiling.parts import Stopwatch, run_steps
 from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_per_s
 from autotune.trials.profiling.traced import num_steps, trace_steps
 from autotune.trials.profiling.watch import Watched, watch_step
@@ -32,6 +31,7 @@ _STALLS = 0.1  # share of waiting for data from which it is worth a line
 _NO_DEVICE = {
     "copy": "there is no device to copy to",
     "idle": "there is no device beside the host",
+    "other": "what the host does besides counts to the part that does it",
 }
 
 
@@ -131,12 +131,8 @@ def _broken_down(subject: Subject, trace_path: str | None) -> Breakdown:
         step_s=subject.step_s,
         data_wait_share=subject.measurement.data_wait_share,
     )
-    if step.device.type == "cuda":
-        found = on_device(trace_steps(step, feed, traced, trace_path).operations, steps)
-    else:
-        watch = Stopwatch()
-        run_steps(step, feed, traced, watch.mark)
-        found = on_host(trace_steps(step, feed, traced, trace_path), steps, watch.seconds)
+    break_down = on_device if step.device.type == "cuda" else on_host
+    found = break_down(trace_steps(step, feed, traced, trace_path), steps)
     if found is None:
         raise LookupError("the profiler's trace holds nothing that ran")
     return found

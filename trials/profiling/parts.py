@@ -1,9 +1,6 @@
-"""A training step taken apart: each part inside a mark, so that its time can be told."""
+"""A training step taken apart: each part is marked, so that the profiler's trace shows it."""
 
-import contextlib
 import enum
-import time
-from collections.abc import Callable, Iterator
 
 import torch
 from torch.profiler import record_function
@@ -22,43 +19,26 @@ class Part(enum.Enum):
     OPTIMIZER = "optimizer"
 
 
-Mark = Callable[[Part], contextlib.AbstractContextManager[object]]
-
 TRACE_PREFIX = "autotune::"
 
 
-def run_steps(step: Step, feed: Feed, steps: int, mark: Mark) -> None:
-    """Train `steps` optimizer steps, each part of them inside `mark(part)`; wait at the end."""
+def run_steps(step: Step, feed: Feed, steps: int) -> None:
+    """Train `steps` optimizer steps, each part of them marked in the trace; wait at the end."""
     for _ in range(steps):
         for _ in range(step.accumulation):
-            with mark(Part.DATA):
+            with _marked(Part.DATA):
                 batch = feed.next()
-            with mark(Part.COPY):
+            with _marked(Part.COPY):
                 batch = step.move(batch)
-            with mark(Part.FORWARD):
+            with _marked(Part.FORWARD):
                 loss = step.loss(batch)
-            with mark(Part.BACKWARD):
+            with _marked(Part.BACKWARD):
                 step.backward(loss)
-        with mark(Part.OPTIMIZER):
+        with _marked(Part.OPTIMIZER):
             step.update()
     if step.device.type == "cuda":
         torch.cuda.synchronize(step.device)
 
 
-def in_trace(part: Part) -> record_function:
-    """Mark a part in the profiler's trace."""
+def _marked(part: Part) -> record_function:
     return record_function(TRACE_PREFIX + part.value)
-
-
-class Stopwatch:
-    """Marks that add up the host's seconds in each part."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(Part, 0.0)
-
-    @contextlib.contextmanager
-    def mark(self, part: Part) -> Iterator[None]:
-        """Time a part."""
-        start = time.perf_counter()
-        yield
-        self.seconds[part] += time.perf_counter() - start

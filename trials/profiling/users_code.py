@@ -6,7 +6,10 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-_OURS = Path(__file__).resolve().parents[1]
+import autotune
+
+# The package's folders may be links; a workload may lie in the folder that holds them all.
+_OURS = (Path(__file__).resolve().parents[1], Path(autotune.__file__).resolve().parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,4 +46,4 @@ def is_theirs(file: str, folder: Path) -> bool:
     if not path.is_absolute() or "site-packages" in path.parts:
         return False
     path = path.resolve()
-    return path.is_relative_to(folder) and not path.is_relative_to(_OURS)
+    return path.is_relative_to(folder) and not any(map(path.is_relative_to, _OURS))
