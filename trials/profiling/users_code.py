@@ -6,10 +6,10 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-import autotune
+from autotune import errors
 
 # The package's folders may be links; a workload may lie in the folder that holds them all.
-_OURS = (Path(__file__).resolve().parents[1], Path(autotune.__file__).resolve().parent)
+_OURS = (Path(__file__).resolve().parents[1], Path(errors.__file__).resolve().parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
