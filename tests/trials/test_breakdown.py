@@ -181,6 +181,7 @@ def test_operators_of_the_host_are_told_apart():
         operator("aten::addmm", 5.0, 500.0),
         operator("aten::mul", 520.0, 300.0),
         operator("aten::resolve_conj", 830.0, 1.0),
+        operator("TorchDynamo Cache Lookup", 840.0, 100.0),
     ]
     trace = Trace(operations=called, part_us=[part_us(1000.0)])
     breakdown = on_host(trace, Steps(traced=1, step_s=1e-3, data_wait_share=0.5))

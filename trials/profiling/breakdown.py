@@ -33,6 +33,12 @@ _ARITHMETIC_OPERATOR = re.compile(
 )
 
 
+# What surrounds the work: looking for compiled code, calling it, autograd's own loop.
+_AROUND_OPERATORS = re.compile(
+    r"^(TorchDynamo|Torch-Compiled Region|Pregraph|CompiledFunction|autograd::engine)"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """What is known of a step besides its trace.
@@ -105,7 +111,8 @@ def on_host(trace: Trace, steps: Steps) -> Breakdown | None:
     own = _own_durations(called)
     if not own:
         return None
-    long = [(op, us) for op, us in own if us >= SHORT_OPERATOR_US]
+    work = [(op, us) for op, us in own if not _AROUND_OPERATORS.search(op.name)]
+    long = [(op, us) for op, us in work if us >= SHORT_OPERATOR_US]
     arithmetic_us = sum(us for op, us in long if _ARITHMETIC_OPERATOR.search(op.name))
     long_us = sum(us for _, us in long)
     # Of what the step does while it does not wait, as the trace has it.

@@ -28,7 +28,8 @@ from autotune.trials.workload import Workload
 T = TypeVar("T")
 
 _STALLS = 0.1  # share of waiting for data from which it is worth a line
-_NO_DEVICE = {
+_WITHOUT_DEVICE = {
+    "communication": "there is no device to see it on",
     "copy": "there is no device to copy to",
     "idle": "there is no device beside the host",
     "other": "what the host does besides counts to the part that does it",
@@ -95,7 +96,7 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
         step_samples_per_s=_without_waiting(subject),
         ops_per_step=breakdown.ops_per_step if breakdown else None,
         findings=findings,
-        unknown={**attempts.unknown, **_not_applicable(subject)},
+        unknown={**attempts.unknown, **_not_there(subject)},
         trace_path=request.trace_path if breakdown else None,
         took_s=time.perf_counter() - start,
     )
@@ -210,9 +211,6 @@ def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
     return (finding,)
 
 
-def _not_applicable(subject: Subject) -> dict[str, str]:
-    here = {} if subject.step.device.type == "cuda" else _NO_DEVICE
-    on_host = subject.step.device.type != "cuda"
-    if subject.is_alone:
-        return {**here, "communication": "there is one rank"}
-    return {**here, "communication": "no device to trace"} if on_host else here
+def _not_there(subject: Subject) -> dict[str, str]:
+    """Return the shares that a step on this device does not have, with why."""
+    return {} if subject.step.device.type == "cuda" else _WITHOUT_DEVICE

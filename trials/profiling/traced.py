@@ -12,11 +12,11 @@ from autotune.trials.profiling.trace import Trace, read_trace
 from autotune.trials.step import Step
 
 _TRACED_S = 0.2
-_MOST_STEPS = 5
+_MOST_STEPS = 3
 
 
 def num_steps(step_s: float) -> int:
-    """Return how many steps to trace: 0.2 s of them, at most five, as each event costs memory."""
+    """Return how many steps to trace: 0.2 s of them, at most three, as each event costs memory."""
     return min(_MOST_STEPS, max(1, math.ceil(_TRACED_S / step_s)))
 
 
