@@ -1,6 +1,7 @@
 """How a trace of a device becomes shares and a bound: computed on plain values, without one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from autotune.trials.diagnosis import Bound
 from autotune.trials.profiling.bound import Circumstances, judge
 from autotune.trials.profiling.breakdown import Steps, on_device, on_host
 from autotune.trials.profiling.spans import covered_beyond, own_durations
-from autotune.trials.profiling.trace import Operation, Trace, read_trace
+from autotune.trials.profiling.trace import Operation, read_trace
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float> >"
@@ -165,26 +166,34 @@ def test_calls_inside_of_a_call_are_not_its_own():
     assert own_durations([(1.0, 3.0), (0.0, 10.0), (4.0, 8.0), (5.0, 6.0)]) == [2, 4, 3, 1]
 
 
-def test_the_fastest_step_speaks_for_the_host():
-    """What a busy machine adds to one step's operators is not taken for their work."""
-    short = [operator("aten::add", 10.0 * i, 5.0, step=0) for i in range(20)]
-    slowed = [operator("aten::add", 1000.0 + 100 * i, 90.0, step=1) for i in range(20)]
-    trace = Trace(operations=[*slowed, *short], part_us=[part_us(200.0), part_us(2000.0)])
-    breakdown = on_host(trace, Steps(traced=2, step_s=1e-3, data_wait_share=0.0))
+def test_what_disturbs_the_host_is_not_taken_for_work():
+    """A call that a busy machine made long in one step counts as it was in the other one."""
+    short = [operator("aten::add", 10.0 * i, 5.0) for i in range(20)]
+    slowed = [operator("aten::add", 1000.0 + 10 * i, 5.0, step=1) for i in range(19)]
+    slowed.append(operator("aten::add", 1200.0, 4000.0, step=1))
+    breakdown = host_breakdown(short, slowed, traced=2)
     assert breakdown.causes[Bound.LAUNCHES] == pytest.approx(1.0)
+
+
+def test_steps_that_differ_are_told_by_the_fastest():
+    """Without the same calls in each step there is nothing to compare call by call."""
+    quick = [operator("aten::add", 0.0, 5.0), operator("aten::mul", 10.0, 50.0)]
+    slow = [operator("aten::sort", 0.0, 5000.0, step=1)]
+    breakdown = host_breakdown(quick, slow, traced=2)
+    assert breakdown.mean_op_us == pytest.approx(27.5)
 
 
 def test_operators_of_the_host_are_told_apart():
     """Long products are arithmetic, other long operators memory, the rest what starting takes."""
     called = [
+        part("forward", 0.0, 1000.0),
         operator("aten::linear", 0.0, 510.0),
         operator("aten::addmm", 5.0, 500.0),
         operator("aten::mul", 520.0, 300.0),
         operator("aten::resolve_conj", 830.0, 1.0),
         operator("TorchDynamo Cache Lookup", 840.0, 100.0),
     ]
-    trace = Trace(operations=called, part_us=[part_us(1000.0)])
-    breakdown = on_host(trace, Steps(traced=1, step_s=1e-3, data_wait_share=0.5))
+    breakdown = host_breakdown(called, traced=1, wait=0.5)
     assert breakdown.causes == pytest.approx(
         {
             Bound.DATA: 0.5,
@@ -193,11 +202,17 @@ def test_operators_of_the_host_are_told_apart():
             Bound.LAUNCHES: 0.1,
         }
     )
+    assert breakdown.ops_per_step == 5
     assert breakdown.shares.forward == pytest.approx(0.5)
 
 
-def part_us(computing):
-    return {"data": 5.0, "forward": computing, "backward": 0.0, "optimizer": 0.0}
+def host_breakdown(*steps, traced, wait=0.0):
+    operations = [operation for step in steps for operation in step]
+    return on_host(operations, Steps(traced=traced, step_s=1e-3, data_wait_share=wait))
+
+
+def part(name, start, duration):
+    return replace(operator(f"autotune::{name}", start, duration), kind="part", part=name)
 
 
 def operator(name, start, duration, step=0):

@@ -3,8 +3,7 @@
 The trace is slower than training without it: the host has every event to write down. What runs
 on a device takes the time that it takes, though. So on a device durations come from the trace,
 the length of a step and the waiting for data from the measurement, and idle is the difference.
-Without a device all of it is slower, so there the trace is compared with itself, and its fastest
-step speaks for all: what else the machine does only makes operators longer.
+Without a device all of it is slower, so there the trace is compared with itself.
 """
 
 import re
@@ -15,12 +14,13 @@ from dataclasses import dataclass
 from autotune.trials.diagnosis import Bound, Shares
 from autotune.trials.profiling.parts import Part
 from autotune.trials.profiling.spans import covered, covered_beyond, own_durations
-from autotune.trials.profiling.trace import Operation, Trace
+from autotune.trials.profiling.trace import Operation
 
 # Below this an operator on the host is mostly its own dispatch: some microseconds are lookup,
 # checks and autograd's bookkeeping, whatever the size of the tensors.
 SHORT_OPERATOR_US = 20.0
 _COMPUTED = (Part.FORWARD.value, Part.BACKWARD.value, Part.OPTIMIZER.value)
+_ON_DEVICE = ("kernel", "copy", "memset")
 _COMMUNICATES = re.compile(r"nccl(Dev)?Kernel")
 _ARITHMETIC_KERNEL = re.compile(
     r"(?<!fb)gemm|cutlass|xmma|nvjet|flash|fmha|attention|triton_tem|splitk|winograd"
@@ -75,9 +75,9 @@ class Breakdown:
     mean_op_us: float
 
 
-def on_device(trace: Trace, steps: Steps) -> Breakdown | None:
+def on_device(operations: Sequence[Operation], steps: Steps) -> Breakdown | None:
     """Return the breakdown of steps on a GPU; None where the trace holds no kernel."""
-    running = [op for op in trace.operations if op.kind != "operator"]
+    running = [op for op in operations if op.kind in _ON_DEVICE]
     if not any(op.kind == "kernel" for op in running):
         return None
     busy = _in_steps(_by_part(running), steps)
@@ -104,34 +104,35 @@ def on_device(trace: Trace, steps: Steps) -> Breakdown | None:
     )
 
 
-def on_host(trace: Trace, steps: Steps) -> Breakdown | None:
+def on_host(operations: Sequence[Operation], steps: Steps) -> Breakdown | None:
     """Return the breakdown of steps on the CPU; None where the trace holds no operator."""
-    fastest = min(range(len(trace.part_us)), key=lambda step: _computing_us(trace.part_us[step]))
-    called = [op for op in trace.operations if op.step == fastest and op.part in _COMPUTED]
-    own = _own_durations(called)
-    if not own:
+    own = _undisturbed(operations, steps.traced)
+    called = [(op, us) for op, us in own if op.kind == "operator"]
+    if not called:
         return None
-    work = [(op, us) for op, us in own if not _AROUND_OPERATORS.search(op.name)]
-    long = [(op, us) for op, us in work if us >= SHORT_OPERATOR_US]
+    long = [(op, us) for op, us in called if us >= SHORT_OPERATOR_US and _is_work(op)]
     arithmetic_us = sum(us for op, us in long if _ARITHMETIC_OPERATOR.search(op.name))
-    long_us = sum(us for _, us in long)
+    long_us, whole_us = sum(us for _, us in long), sum(us for _, us in own)
     # Of what the step does while it does not wait, as the trace has it.
-    share = (1.0 - steps.data_wait_share) / _computing_us(trace.part_us[fastest])
+    share = (1.0 - steps.data_wait_share) / whole_us
     return Breakdown(
-        shares=_host_shares(trace.part_us[fastest], steps.data_wait_share),
+        shares=Shares(
+            data=steps.data_wait_share,
+            **{part: share * sum(us for op, us in own if op.part == part) for part in _COMPUTED},
+        ),
         how={
             "data": "the loop's waiting in the windows",
-            **dict.fromkeys(_COMPUTED, "the fastest of the traced steps, by the host's clock"),
+            **dict.fromkeys(_COMPUTED, f"the host's time in {steps.traced} traced steps"),
         },
         causes={
             Bound.DATA: steps.data_wait_share,
-            Bound.LAUNCHES: max(0.0, 1.0 - steps.data_wait_share - share * long_us),
+            Bound.LAUNCHES: share * (whole_us - long_us),
             Bound.ARITHMETIC: share * arithmetic_us,
             Bound.MEMORY_BANDWIDTH: share * (long_us - arithmetic_us),
         },
         arithmetic_s=1e-6 * arithmetic_us,
-        ops_per_step=float(len(own)),
-        mean_op_us=sum(us for _, us in own) / len(own),
+        ops_per_step=float(len(called)),
+        mean_op_us=sum(us for _, us in called) / len(called),
     )
 
 
@@ -168,23 +169,30 @@ def _in_steps(us: Mapping[str, float], steps: Steps) -> dict[str, float]:
     return {name: share / too_much for name, share in shares.items()}
 
 
-def _computing_us(part_us: Mapping[str, float]) -> float:
-    return sum(part_us[part] for part in _COMPUTED)
+def _is_work(op: Operation) -> bool:
+    return _AROUND_OPERATORS.search(op.name) is None
 
 
-def _own_durations(called: Sequence[Operation]) -> list[tuple[Operation, float]]:
-    """Operators with their microseconds, without what they call."""
+def _undisturbed(operations: Sequence[Operation], traced: int) -> list[tuple[Operation, float]]:
+    """Return what the host calls in a step with its own microseconds, marked parts among it.
+
+    Whatever else the machine does makes a call longer, but hardly the same one in each step: the
+    least of the steps counts. Where the steps differ, the fastest does.
+    """
+    own = [_own_durations([op for op in operations if op.step == n]) for n in range(traced)]
+    if len({tuple(op.name for op, _ in step) for step in own}) > 1:
+        return min(own, key=lambda step: sum(us for _, us in step))
+    return [(calls[0][0], min(us for _, us in calls)) for calls in zip(*own, strict=True)]
+
+
+def _own_durations(step: Sequence[Operation]) -> list[tuple[Operation, float]]:
+    """What the host does in the computing parts of a step, without what each calls in turn."""
     threads: defaultdict[int, list[Operation]] = defaultdict(list)
-    for op in called:
-        threads[op.thread].append(op)
+    for op in sorted(step, key=lambda op: op.start_us):
+        if op.part in _COMPUTED and op.kind not in _ON_DEVICE:
+            threads[op.thread].append(op)
     return [
         pair
         for ops in threads.values()
         for pair in zip(ops, own_durations([op.span for op in ops]), strict=True)
     ]
-
-
-def _host_shares(part_us: Mapping[str, float], wait: float) -> Shares:
-    """Split what waiting for data leaves of a step like the host's time in its parts."""
-    share = (1.0 - wait) / _computing_us(part_us)
-    return Shares(data=wait, **{part: share * part_us[part] for part in _COMPUTED})

@@ -7,7 +7,6 @@ category, microseconds, thread, and the `correlation` that leads from a kernel t
 import bisect
 import itertools
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,12 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Something that ran: a kernel or a copy on a device, an operator on the host.
+    """Something that ran: a kernel or a copy on a device; on the host an operator or a whole part.
 
     Attributes:
-        kind: `kernel`, `copy`, `memset` or `operator`.
+        kind: `kernel`, `copy`, `memset`, `operator` or `part`.
         start_us, end_us: on the trace's clock.
-        thread: of the host, for operators.
+        thread: of the host; 0 on a device.
         part: of a step that launched or called it, None outside of all.
         step: the number of that step in the trace, from 0.
     """
@@ -51,21 +50,8 @@ class Operation:
         return self.end_us - self.start_us
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """What happened in some steps.
-
-    Attributes:
-        operations: each with the part that its launch or call falls into.
-        part_us: microseconds of the host in each part, step by step.
-    """
-
-    operations: list[Operation]
-    part_us: list[dict[str, float]]
-
-
-def read_trace(path: Path) -> Trace:
-    """Read a trace that `export_chrome_trace` wrote of steps with their parts marked."""
+def read_trace(path: Path) -> list[Operation]:
+    """Read the trace that `export_chrome_trace` wrote of steps with their parts marked."""
     with path.open() as file:
         events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
     parts = _Parts(events)
@@ -75,8 +61,15 @@ def read_trace(path: Path) -> Trace:
         if event.get("cat") in _LAUNCHES and "correlation" in event.get("args", {})
     }
     operations = [_on_device(e, launched, parts) for e in events if e.get("cat") in _DEVICE]
-    called = [_on_host(event, parts) for event in events if event.get("cat") == "cpu_op"]
-    return Trace(operations=operations + called, part_us=parts.durations_us())
+    marks = [_on_host(event, "part", parts) for event in events if _is_mark(event)]
+    called = [_on_host(e, "operator", parts) for e in events if e.get("cat") == "cpu_op"]
+    return [*operations, *marks, *called]
+
+
+def _is_mark(event: dict[str, Any]) -> bool:
+    """Whether an event marks a part of a step, on the host."""
+    is_ours = str(event["name"]).startswith(TRACE_PREFIX)
+    return is_ours and event.get("cat") == "user_annotation"
 
 
 def _on_device(event: dict[str, Any], launched: dict[int, float], parts: "_Parts") -> Operation:
@@ -90,11 +83,11 @@ def _on_device(event: dict[str, Any], launched: dict[int, float], parts: "_Parts
     )
 
 
-def _on_host(event: dict[str, Any], parts: "_Parts") -> Operation:
+def _on_host(event: dict[str, Any], kind: str, parts: "_Parts") -> Operation:
     start = float(event["ts"])
     return Operation(
         name=event["name"],
-        kind="operator",
+        kind=kind,
         start_us=start,
         end_us=start + float(event["dur"]),
         thread=int(event["tid"]),
@@ -113,20 +106,13 @@ class _Parts:
                 e["name"].removeprefix(TRACE_PREFIX),
             )
             for e in events
-            if e.get("cat") == "user_annotation" and e["name"].startswith(TRACE_PREFIX)
+            if _is_mark(e)
         )
         self._marks: list[tuple[float, float, str]] = marks
         self._starts = [start for start, _, _ in marks]
         # A step ends with its optimizer.
         ends = itertools.accumulate(part == Part.OPTIMIZER.value for _, _, part in marks)
         self._steps = [0, *ends][: len(marks)]
-
-    def durations_us(self) -> list[dict[str, float]]:
-        """Return how long each part took, for each step."""
-        steps = [defaultdict[str, float](float) for _ in {*self._steps}]
-        for (start, end, part), step in zip(self._marks, self._steps, strict=True):
-            steps[step][part] += end - start
-        return [dict(step) for step in steps]
 
     def at(self, moment: float) -> dict[str, Any]:
         """Return the `part` and `step` that go on at a moment; empty where none does."""

@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from autotune.trials.loader import Feed
 from autotune.trials.profiling.parts import run_steps
-from autotune.trials.profiling.trace import Trace, read_trace
+from autotune.trials.profiling.trace import Operation, read_trace
 from autotune.trials.step import Step
 
 _TRACED_S = 0.2
@@ -20,8 +20,10 @@ def num_steps(step_s: float) -> int:
     return min(_MOST_STEPS, max(1, math.ceil(_TRACED_S / step_s)))
 
 
-def trace_steps(step: Step, feed: Feed, steps: int, trace_path: str | None = None) -> Trace:
-    """Train `steps` optimizer steps and return their trace.
+def trace_steps(
+    step: Step, feed: Feed, steps: int, trace_path: str | None = None
+) -> list[Operation]:
+    """Train `steps` optimizer steps and return what ran.
 
     Args:
         step: to train with, warmed up.
