@@ -5,8 +5,10 @@ from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from autotune.search_space.plan import Plan
+from autotune.storage.database import strict
 from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
+from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import (
     Measurement,
     NumericsReport,
@@ -85,6 +87,8 @@ def fill_result(row: TrialRow, result: TrialResult) -> None:
         setattr(row, name, getattr(result, name))
     if result.numerics is not None:
         row.numerics = asdict(result.numerics)
+    if result.diagnosis is not None:
+        row.diagnosis = strict(result.diagnosis.to_dict())
     if result.measurement is not None:
         for field in MEASURED:
             setattr(row, field.name, getattr(result.measurement, field.name))
@@ -123,6 +127,7 @@ def _result(row: TrialRow, windows: list[WindowRow]) -> TrialResult | None:
         phase=Phase(row.phase),
         measurement=_measurement(row, windows),
         numerics=None if row.numerics is None else _numerics(row.numerics),
+        diagnosis=None if row.diagnosis is None else Diagnosis.from_dict(row.diagnosis),
         **{name: getattr(row, name) for name in ENDED if getattr(row, name) is not None},
     )
 

@@ -4,7 +4,7 @@ The shapes are kept: keys are only added. Times are ISO 8601 in UTC, durations `
 sizes `*_bytes`, throughputs samples per second; unknown is null, and so is every NaN.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
@@ -14,7 +14,7 @@ from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
 from autotune.storage.query import QueryResult
 from autotune.storage.records import RunRecord, TrialRecord, Winner
-from autotune.trials.result import Measurement, NumericsReport
+from autotune.trials.result import Measurement, NumericsReport, Outcome, Purpose, TrialResult
 
 
 def run_view(run: RunRecord) -> dict[str, Any]:
@@ -75,8 +75,9 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
     Keys: `run_id`, `number`, `num_ranks`, `purpose`, `reason`, `outcome` (null in flight),
     `error`, `phase`, `plan`, `changes` (see `changes_view`), `measurement` (the fields of
     `Measurement` without its windows, and `memory_bytes`; null without one), `numerics` (the
-    fields of `NumericsReport`, and `passed`; null without one), `requested_bytes`, `user_error`,
-    `started_at`, `finished_at`, `overhead_s`, `total_s`, `log_path`.
+    fields of `NumericsReport`, and `passed`; null without one), `diagnosis` (the fields of
+    `Diagnosis`; null without one), `requested_bytes`, `user_error`, `started_at`, `finished_at`,
+    `overhead_s`, `total_s`, `log_path`.
     """
     result = trial.result
     measurement = None if result is None else result.measurement
@@ -94,6 +95,7 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
         "changes": changes_view(trial.plan, _comparable(baseline, trial)),
         "measurement": None if measurement is None else _measurement(measurement),
         "numerics": None if numerics is None else _numerics(numerics),
+        "diagnosis": None if result is None else _diagnosis(result),
         "requested_bytes": None if result is None else result.requested_bytes,
         "user_error": None if result is None else result.user_error,
         "started_at": trial.started_at.isoformat(),
@@ -123,20 +125,45 @@ def trial_detail_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
 
 
 def run_detail_view(
-    run: RunRecord, outcomes: dict[str, int], front: Sequence[TrialRecord]
+    run: RunRecord,
+    outcomes: dict[str, int],
+    front: Sequence[TrialRecord],
+    diagnosed: Sequence[TrialRecord],
 ) -> dict[str, Any]:
     """Return a run and what its trials say together.
 
     Keys: `run` (see `run_view`), `outcomes` (`{outcome: number of trials}`, "in flight" for
     those that have not ended), `front` (a list of `trial_view`: the trials that no other beats in
-    throughput without more memory, fastest first).
+    throughput without more memory, fastest first), `diagnoses` (see `diagnoses`).
     """
     baseline = run.new.baseline
     return {
         "run": run_view(run),
         "outcomes": outcomes,
         "front": [trial_view(trial, baseline) for trial in front],
+        "diagnoses": diagnoses(run, diagnosed),
     }
+
+
+def diagnoses(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    """Return what limits the step under the baseline and under the winner.
+
+    Keys: `baseline` and `winner`, each a `Diagnosis` as a mapping, null where there is none.
+    """
+    ran = [trial for trial in trials if trial.purpose is Purpose.BASELINE]
+    return _strict(
+        {
+            "baseline": _last_diagnosis(trial for trial in ran if trial.outcome is Outcome.OK),
+            "winner": _last_diagnosis(
+                trial for trial in trials if run.winner and trial.plan == run.winner.plan
+            ),
+        }
+    )
+
+
+def _last_diagnosis(trials: Iterable[TrialRecord]) -> dict[str, Any] | None:
+    found = [_diagnosis(trial.result) for trial in trials if trial.result is not None]
+    return next((diagnosis for diagnosis in reversed(found) if diagnosis is not None), None)
 
 
 def query_view(result: QueryResult) -> dict[str, Any]:
@@ -174,6 +201,10 @@ def _measurement(measurement: Measurement) -> dict[str, Any]:
 
 def _numerics(numerics: NumericsReport) -> dict[str, Any]:
     return {**asdict(numerics), "passed": numerics.passed}
+
+
+def _diagnosis(result: TrialResult) -> dict[str, Any] | None:
+    return None if result.diagnosis is None else result.diagnosis.to_dict()
 
 
 def _iso(time: datetime | None) -> str | None:

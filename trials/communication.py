@@ -1,11 +1,11 @@
 """How much of a step the ranks spend in communication that hides behind no computation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # documented, not exported
 from torch.profiler import ProfilerActivity, profile
 
-Interval = tuple[float, float]
+from autotune.trials.profiling.spans import Span, covered
 
 
 def traced_share(run_steps: Callable[[], None]) -> float | None:
@@ -25,16 +25,14 @@ def traced_share(run_steps: Callable[[], None]) -> float | None:
         for event in profiler.events() or ()
         if event.device_type is DeviceType.CUDA and not event.is_user_annotation
     ]
-    spans = {True: list[Interval](), False: list[Interval]()}
+    spans = {True: list[Span](), False: list[Span]()}
     for kernel in kernels:
         span = (kernel.time_range.start, kernel.time_range.end)
         spans[_communicates(kernel.name)].append(span)
     return exposed_share(communication=spans[True], computation=spans[False])
 
 
-def exposed_share(
-    communication: Sequence[Interval], computation: Sequence[Interval]
-) -> float | None:
+def exposed_share(communication: Sequence[Span], computation: Sequence[Span]) -> float | None:
     """Return the part of the time from first to last in which only communication goes on.
 
     Intervals may overlap, and come in any order and unit; None for none at all.
@@ -43,17 +41,8 @@ def exposed_share(
     if not everything:
         return None
     whole = max(end for _, end in everything) - min(start for start, _ in everything)
-    exposed = _length(everything) - _length(computation)
+    exposed = covered(everything) - covered(computation)
     return exposed / whole if whole > 0 else None
-
-
-def _length(intervals: Iterable[Interval]) -> float:
-    """Return how long at least one of the intervals lasts."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
 
 
 def _communicates(kernel: str) -> bool:

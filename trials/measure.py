@@ -35,7 +35,11 @@ _PHASES = (Phase.BUILD, Phase.FIRST_STEP, Phase.WARM_UP, Phase.MEASURE)
 
 
 class Meter:
-    """Drives one step through the protocol's phases, in order, each once."""
+    """Drives one step through the protocol's phases, in order, each once.
+
+    Attributes:
+        feed: the batches it trains on.
+    """
 
     def __init__(
         self, step: Step, workload: Workload, protocol: Protocol, ranks: Ranks = ALONE
@@ -44,7 +48,7 @@ class Meter:
         self._workload = workload
         self._protocol = protocol
         self._ranks = ranks
-        self._feed = Feed(step.loader)
+        self.feed = Feed(step.loader)
         self._first_loss = math.nan
         self._last_loss = math.nan
         self._step_s = math.nan
@@ -60,12 +64,12 @@ class Meter:
             InvalidPlanError: when the plan compiles and nothing was compiled.
         """
         step = self._step
-        batch = step.move(self._feed.next())
+        batch = step.move(self.feed.next())
         loss = check_loss(step.loss(batch), self._workload.path)
         step.backward(loss)
         self._first_loss = self._checked_mean(loss)
         for _ in range(step.accumulation - 1):
-            step.backward(step.loss(step.move(self._feed.next())))
+            step.backward(step.loss(step.move(self.feed.next())))
         step.update()
         self._synchronize()
         check_compiled(step.plan)
@@ -79,7 +83,7 @@ class Meter:
             self._run(1)
             times += self._ranks.worst(time.perf_counter() - begin)
         step_s = statistics.median(times[-_SETTLED_STEPS:])
-        loading_s = (self._feed.drain() or 0.0) * self._step.accumulation
+        loading_s = (self.feed.drain() or 0.0) * self._step.accumulation
         (self._step_s,) = self._ranks.worst(max(step_s, loading_s))
         self._run(1)
         self._forget_early_memory()
@@ -146,10 +150,10 @@ class Meter:
         )
 
     def _window(self, begin: float, steps: int) -> tuple[float, Window]:
-        waited = self._feed.wait_s
+        waited = self.feed.wait_s
         self._run(steps)
         end = time.perf_counter()
-        seconds, data_wait_s = self._ranks.worst(end - begin, self._feed.wait_s - waited)
+        seconds, data_wait_s = self._ranks.worst(end - begin, self.feed.wait_s - waited)
         batch_size = int(self._step.plan["batch_size"])
         window = Window(
             steps=steps,
@@ -161,7 +165,7 @@ class Meter:
 
     def _run(self, steps: int) -> None:
         """Run optimizer steps without synchronising between them, once at their end."""
-        step, feed = self._step, self._feed
+        step, feed = self._step, self.feed
         for _ in range(steps * step.accumulation):
             loss = step(feed.next())
         self._last_loss = self._checked_mean(loss)

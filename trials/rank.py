@@ -4,26 +4,29 @@ import abc
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
 from autotune.search_space.plan import Plan
 from autotune.trials.apply import build_step
+from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
 from autotune.trials.measure import Meter
 from autotune.trials.numerics import compare
+from autotune.trials.profiling.diagnose import Subject, diagnose
 from autotune.trials.ranks import ALONE, device_of, join, leave
 from autotune.trials.request import TrialRequest
-from autotune.trials.result import Outcome, Phase, TrialResult
+from autotune.trials.result import Kept, Outcome, Phase, TrialResult
 from autotune.trials.workload import Workload, load_workload
 
 
-def run_trial(request: TrialRequest) -> Iterator[Phase | TrialResult]:
+def run_trial(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
     """Yield each phase as it is entered, then exactly one result; nothing is raised.
 
     The caller enforces the deadlines, and adds the log's tail and the time around the phases.
+    Where a diagnosis is asked for, what was measured is yielded before it, to be kept.
     """
     path = Path(request.workload_path)
     reference = request.compare_with
@@ -34,6 +37,10 @@ def run_trial(request: TrialRequest) -> Iterator[Phase | TrialResult]:
             yield phase
             trial.timed(phase, work)
         result = trial.result()
+        if request.diagnosis is not None:
+            yield Kept(result=result)
+            yield Phase.DIAGNOSE
+            result = replace(result, diagnosis=trial.diagnosis(request.diagnosis))
     except (Exception, SystemExit) as error:  # noqa: BLE001  it is the result
         yield failed(error, phase, path)
         return
@@ -64,6 +71,10 @@ class _Trial(abc.ABC):
     @abc.abstractmethod
     def result(self) -> TrialResult:
         """Return what came of it, after the last phase."""
+
+    def diagnosis(self, request: DiagnosisRequest) -> Diagnosis:
+        """Return what limits the step, after the result; nothing is raised."""
+        return undiagnosed("nothing was measured")
 
     def timed(self, phase: Phase, work: Callable[[], None]) -> None:
         """Do the work of a phase and note its seconds."""
@@ -103,19 +114,29 @@ class _Measurement(_Trial):
         ]
 
     def result(self) -> TrialResult:
-        measurement = self._meter.summary(
+        self._measurement = self._meter.summary(
             self._windows,
             self.phases_s,
             raced=self._raced,
             exposed_comm_share=self._exposed_comm_share,
         )
-        return TrialResult(outcome=Outcome.OK, measurement=measurement, phase=Phase.MEASURE)
+        return TrialResult(outcome=Outcome.OK, measurement=self._measurement, phase=Phase.MEASURE)
+
+    def diagnosis(self, request: DiagnosisRequest) -> Diagnosis:
+        subject = Subject(
+            step=self._step,
+            feed=self._meter.feed,
+            workload=self.workload,
+            measurement=self._measurement,
+            ranks=self.ranks,
+        )
+        return diagnose(subject, request)
 
     def _build(self) -> None:
         self.prepare()
         request = self.request
-        step = build_step(self.workload, request.plan, self.device, request.seed, self.ranks)
-        self._meter = Meter(step, self.workload, request.protocol, self.ranks)
+        self._step = build_step(self.workload, request.plan, self.device, request.seed, self.ranks)
+        self._meter = Meter(self._step, self.workload, request.protocol, self.ranks)
 
     def _first_step(self) -> None:
         self._meter.first_step()

@@ -5,6 +5,7 @@ from typing import Any
 
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
+from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.result import Phase, Purpose
 
 
@@ -57,6 +58,7 @@ class Deadlines:
     first_step_s: float = 600.0
     warm_up_s: float = 120.0
     measure_s: float = 120.0
+    diagnose_s: float = 120.0
     compare_s: float = 300.0
 
     def of(self, phase: Phase) -> float:
@@ -74,6 +76,7 @@ class TrialRequest:
         working_dir: where the user typed the command; relative paths in the workload start there.
         device_kind: `cpu` or `cuda`.
         compare_with: run the numerics check against this plan instead of measuring.
+        diagnosis: what to look at once the plan is measured; None: nothing.
         interesting_above: throughput below which the trial may stop early; None: never.
         give_up_after_s: the driver cancels the trial after this long, whatever its phase; None:
             never.
@@ -91,6 +94,7 @@ class TrialRequest:
     protocol: Protocol = field(default_factory=Protocol)
     deadlines: Deadlines = field(default_factory=Deadlines)
     compare_with: Plan | None = None
+    diagnosis: DiagnosisRequest | None = None
     interesting_above: float | None = None
     give_up_after_s: float | None = None
     memory_limit_bytes: int | None = None
@@ -108,7 +112,7 @@ class TrialRequest:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrialRequest":
         """Build from what `to_dict` gave."""
-        reference = values["compare_with"]
+        reference, diagnosis = values["compare_with"], values["diagnosis"]
         return cls(
             **{
                 **values,
@@ -117,6 +121,7 @@ class TrialRequest:
                 "protocol": Protocol(**values["protocol"]),
                 "deadlines": Deadlines(**values["deadlines"]),
                 "compare_with": None if reference is None else Plan.of(reference),
+                "diagnosis": diagnosis and DiagnosisRequest(**diagnosis),
                 "place": RankPlace(**values["place"]),
             }
         )

@@ -4,14 +4,16 @@ import enum
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from autotune.trials.diagnosis import Diagnosis
+
 
 class Outcome(enum.Enum):
     """How a trial ended.
 
     A trial is `submitted`, goes through its phases (`rendezvous` where there are several ranks,
-    `build`, `first_step`, `warm_up`, `measure`) and ends in exactly one outcome. `ok` has a
-    measurement; the rest are data about a plan, save `infra` and `cancelled`, which say nothing
-    about it, so such plans may be tried again.
+    `build`, `first_step`, `warm_up`, `measure`, and `diagnose` where that is asked for) and ends
+    in exactly one outcome. `ok` has a measurement; the rest are data about a plan, save `infra`
+    and `cancelled`, which say nothing about it, so such plans may be tried again.
     """
 
     OK = "ok"
@@ -53,6 +55,7 @@ class Phase(enum.Enum):
     FIRST_STEP = "first_step"
     WARM_UP = "warm_up"
     MEASURE = "measure"
+    DIAGNOSE = "diagnose"
     COMPARE = "compare"
 
 
@@ -150,6 +153,7 @@ class TrialResult:
 
     Attributes:
         outcome: see `Outcome`; `measurement` is there exactly for `ok` (and not for numerics).
+        diagnosis: what limits the step, where it was asked for.
         error: one line for tables; None for `ok`.
         traceback: the user's own, from their first line.
         user_error: the exception came out of the user's code, not out of autotune or torch.
@@ -165,6 +169,7 @@ class TrialResult:
     outcome: Outcome
     measurement: Measurement | None = None
     numerics: NumericsReport | None = None
+    diagnosis: Diagnosis | None = None
     error: str | None = None
     traceback: str | None = None
     user_error: bool = False
@@ -177,18 +182,24 @@ class TrialResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` reads them back."""
-        plain = asdict(self)
-        return {**plain, "outcome": self.outcome.value, "phase": self.phase.value}
+        return {
+            **asdict(self),
+            "outcome": self.outcome.value,
+            "phase": self.phase.value,
+            "diagnosis": self.diagnosis and self.diagnosis.to_dict(),
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrialResult":
         """Build from what `to_dict` gave."""
         measurement, numerics = values["measurement"], values["numerics"]
+        diagnosis = values.get("diagnosis")
         return cls(
             **{
                 **values,
                 "outcome": Outcome(values["outcome"]),
                 "phase": Phase(values["phase"]),
+                "diagnosis": diagnosis and Diagnosis.from_dict(diagnosis),
                 "measurement": measurement and measurement_from_dict(measurement),
                 "numerics": numerics
                 and NumericsReport(
@@ -199,6 +210,13 @@ class TrialResult:
                 ),
             }
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A result that stands, however the trial ends: what still comes only explains it."""
+
+    result: TrialResult
 
 
 def measurement_from_dict(values: dict[str, Any]) -> Measurement:

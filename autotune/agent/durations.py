@@ -37,8 +37,8 @@ def _again_s(own: list[Done]) -> float:
     """A second process finds most kernels in the compiler's cache; later ones show how many."""
     last, measurement = own[-1], own[-1].result.measurement
     if len(own) > 1 or measurement is None or not is_compiled(last.plan):
-        return last.total_s
-    return last.total_s - _CACHED * measurement.first_step_s
+        return last.undiagnosed_s
+    return last.undiagnosed_s - _CACHED * measurement.first_step_s
 
 
 def wall_clock_s(history: History, hardware: Hardware) -> float:
@@ -104,7 +104,7 @@ def _compiler(plan: Plan) -> tuple[str, str] | None:
 def _steady_s(history: History) -> float:
     """Everything but the first step: start, build, warm-up, windows, reaping."""
     ran = [
-        t.total_s - t.result.measurement.first_step_s
+        t.undiagnosed_s - t.result.measurement.first_step_s
         for t in history.search
         if t.result.measurement and not t.result.measurement.raced
     ]

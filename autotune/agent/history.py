@@ -7,6 +7,7 @@ from functools import cached_property
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Space
 from autotune.storage.records import TrialRecord
+from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 
 SEARCH = frozenset(
@@ -35,6 +36,12 @@ class Done:
     def total_s(self) -> float:
         """Wall clock from submission to the device being free again."""
         return self.result.total_s or 0.0
+
+    @property
+    def undiagnosed_s(self) -> float:
+        """The same without its diagnosis, which the next trial of the plan will not have."""
+        diagnosis = self.result.diagnosis
+        return self.total_s - (diagnosis.took_s if diagnosis else 0.0)
 
 
 def done_from_records(records: list[TrialRecord]) -> tuple[Done, ...]:
@@ -103,6 +110,11 @@ class History:
         """The first baseline that ran; a smaller batch than the user's where theirs did not."""
         ran = (t for t in self.of(Purpose.BASELINE) if t.result.outcome is Outcome.OK)
         return next(ran, None)
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """What limits the step of the baseline, None before that was looked at."""
+        return self.baseline.result.diagnosis if self.baseline else None
 
     @cached_property
     def ranking(self) -> tuple[Done, ...]:

@@ -11,6 +11,7 @@ from autotune.agent.history import Done, History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Space
+from autotune.trials.diagnosis import Bound
 from autotune.trials.result import Measurement
 
 DATA_WAIT = 0.02  # share of the time above which the loader is worth a trial
@@ -73,6 +74,17 @@ _FEWER_THREADS_LAUNCH_BOUND = 1.2  # 31 k to 62 k samples/s seen with CUDA graph
 _USER_KNOB = 1.05  # the user wrote it down, so it may well matter
 _PREFETCH = 1.02
 
+_FASTER_KERNELS = ("precision", "memory_format", "cudnn_benchmark")
+_LAUNCHES = ("compile_mode", "optimizer_impl", "batch_size")
+_ACTS_ON: dict[Bound, tuple[str, ...]] = {
+    Bound.DATA: LOADER_KNOBS,
+    Bound.LAUNCHES: _LAUNCHES,
+    Bound.ARITHMETIC: ("precision",),
+    Bound.MEMORY_BANDWIDTH: ("compile_mode", "optimizer_impl", "memory_format", "precision"),
+    Bound.COMMUNICATION: ("bucket_mb", "comm_hook"),
+    Bound.CAPACITY: (),
+}
+
 _WHY = {
     "precision": "matrix products in fewer bits",
     "compile_mode": "fused kernels and fewer launches",
@@ -125,10 +137,28 @@ def _expected(history: History, hardware: Hardware) -> Iterator[Lever]:
         name = domain.knob.name
         if name not in best.plan or not domain.varies:
             continue
+        out_of_reach = _out_of_reach(name, wait, history)
         for value in domain.values:
             gain = _gain(name, value, best.plan, wait, history, hardware)
             if value != best.plan[name] and gain > 1.0:
-                yield Lever(knob=name, value=value, gain=gain, why=_why(name, wait))
+                gain = 1.0 / (out_of_reach + (1.0 - out_of_reach) / gain)
+                yield Lever(knob=name, value=value, gain=gain, why=_why(name, wait, history))
+
+
+def _out_of_reach(name: str, wait: float, history: History) -> float:
+    """Share of the best plan's step that a knob cannot shorten (Amdahl's law).
+
+    Computing faster shortens no waiting for data, and faster kernels no time in which the device
+    waits for the next one. That share was seen in the baseline, and holds until the launches
+    change.
+    """
+    if name in LOADER_KNOBS:
+        return 0.0
+    idle = history.diagnosis.shares.idle if history.diagnosis else None
+    if name not in _FASTER_KERNELS or idle is None or history.baseline is None:
+        return wait
+    changed = history.best.plan.diff(history.baseline.plan)
+    return wait if any(knob in changed for knob in _LAUNCHES) else min(1.0, wait + idle)
 
 
 def _gain(
@@ -152,6 +182,10 @@ def _fewer_threads(value: int, current: int, history: History, hardware: Hardwar
 
 
 def _is_launch_bound(history: History) -> bool:
+    """As diagnosed; a plan that has become much faster since may have become so, too."""
+    if history.diagnosis is not None and history.diagnosis.bound is not None:
+        if history.diagnosis.bound is Bound.LAUNCHES or history.best is history.baseline:
+            return history.diagnosis.bound is Bound.LAUNCHES
     measurement = history.best.result.measurement
     return measurement is not None and measurement.step_ms < _LAUNCH_BOUND_STEP_MS
 
@@ -196,10 +230,13 @@ def _loader_gain(name: str, value: int, current: int, wait: float) -> float:
     return faster * _WORKER_PRICE ** (value - current)
 
 
-def _why(name: str, wait: float) -> str:
+def _why(name: str, wait: float, history: History) -> str:
     if name in LOADER_KNOBS:
         return f"the loop waits {wait:.0%} of the time for data"
-    return _WHY.get(name, "a choice that the workload offers")
+    why, found = _WHY.get(name, "a choice that the workload offers"), history.diagnosis
+    if found is None or found.bound is None or name not in _ACTS_ON[found.bound]:
+        return why
+    return f"{why}; the baseline is bound by {found.bound.words} ({found.evidence[0]})"
 
 
 def _wait(measurement: Measurement | None) -> float:

@@ -7,6 +7,7 @@ from autotune.agent.agenda import Agenda
 from autotune.agent.baseline import check_baseline
 from autotune.agent.conclude import conclude, unconfirmed
 from autotune.agent.confirm import Ending
+from autotune.agent.diagnosing import diagnosis_of
 from autotune.agent.history import History, done_from_records
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
@@ -155,6 +156,9 @@ class Search:
             seed=self._settings.seed,
             protocol=self._settings.protocol,
             compare_with=proposal.compare_with,
+            diagnosis=diagnosis_of(
+                proposal, self._journal.history(proposal.num_ranks), self._settings.gain
+            ),
             interesting_above=self._agenda.interesting_above(proposal),
             give_up_after_s=seconds,
             memory_limit_bytes=self._settings.max_memory_bytes,

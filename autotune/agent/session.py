@@ -24,6 +24,7 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Narrowing, Space, build_space
 from autotune.storage.records import NewRun, RunRecord
 from autotune.storage.sql import SqlStore, open_store
+from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.request import RankPlace, TrialRequest
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
@@ -110,7 +111,12 @@ def _open_site(request: TuneRequest) -> LocalSite | ClusterSite:
 
 
 def measure_plan(
-    workload: Path, values: dict[str, Value], *, num_ranks: int = 1, seed: int = 0
+    workload: Path,
+    values: dict[str, Value],
+    *,
+    num_ranks: int = 1,
+    seed: int = 0,
+    diagnosis: DiagnosisRequest | None = None,
 ) -> tuple[Plan, Plan, TrialResult]:
     """Measure one plan in fresh processes; return it, the baseline, and what it gave.
 
@@ -119,6 +125,7 @@ def measure_plan(
         values: knobs of the plan; the rest is the baseline's.
         num_ranks: devices, with a process each.
         seed: of parameters and data order.
+        diagnosis: what to look at afterwards in the same process; None: nothing.
 
     Raises:
         WorkloadError: when the workload breaks its contract or raises.
@@ -142,6 +149,7 @@ def measure_plan(
             working_dir=str(Path.cwd()),
             device_kind=hardware.device_kind,
             seed=seed,
+            diagnosis=diagnosis,
             place=RankPlace(world_size=num_ranks),
         )
         runner.submit(request)

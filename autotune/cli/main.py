@@ -8,6 +8,7 @@ import psutil
 import typer
 
 from autotune.cli.dashboard import dashboard
+from autotune.cli.diagnose import diagnose
 from autotune.cli.doctor import doctor
 from autotune.cli.export import export
 from autotune.cli.measure import measure
@@ -27,7 +28,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, space, measure, runs, trials, show, query, export, dashboard, doctor):
+for command in (
+    run,
+    space,
+    measure,
+    diagnose,
+    runs,
+    trials,
+    show,
+    query,
+    export,
+    dashboard,
+    doctor,
+):
     app.command(command.__name__)(command)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.cli.diagnosed import print_diagnosis, print_side_by_side
 from autotune.cli.output import AsJson, Storage, print_facts, print_json, print_lines, print_table
 from autotune.cli.trials import Run, print_trials
 from autotune.report.reading import read_run, read_trial
@@ -49,6 +50,7 @@ def _show_run(view: dict[str, Any], *, as_json: bool) -> None:
     print_facts(_run_facts(run, view["outcomes"]))
     if run["winner"] is not None:
         print_winner(run["winner"])
+    print_side_by_side(view["diagnoses"])
     if view["front"]:
         print_trials(view["front"], "Fastest for the memory they need")
 
@@ -93,6 +95,8 @@ def _show_trial(view: dict[str, Any], *, as_json: bool) -> None:
         print_table(("knob", "baseline", "this trial"), rows)
     if view["measurement"] is not None:
         print_facts(_measured_facts(view["measurement"], view["windows"]))
+    if view["diagnosis"] is not None:
+        print_diagnosis(view["diagnosis"])
     for title, text in (("Traceback", view["traceback"]), ("End of the log", view["log_tail"])):
         if text:
             print_lines("", f"{title}:", text.rstrip("\n"))

@@ -90,6 +90,11 @@ def span(low: float, mean: float, high: float, best: float) -> Component:
     )
 
 
+def lines(texts: Iterable[str]) -> list[Component | str]:
+    """Return texts below each other."""
+    return [html.Div(text) for text in texts]
+
+
 def text_block(text: str) -> Component:
     """Return text from outside (a log, an error) as it is; nothing in it is markup."""
     return dmc.Paper(

@@ -1,17 +1,29 @@
-"""How a step's time divides, as far as it was measured."""
+"""How a step's time divides, as far as it is known."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from autotune.report.diagnosed import SHARES
 
 REST = "computing and the rest"
 
 
 def shares(trial: Mapping[str, Any]) -> dict[str, float] | None:
-    """Return `{part: share of the step}` of a `trial_view`; None without a measurement."""
-    measured = trial["measurement"]
+    """Return `{part: share of the step}` of a `trial_view`; None without a measurement.
+
+    From its diagnosis where it has one, else from what every measurement says.
+    """
+    diagnosis = trial["diagnosis"]
+    if diagnosis is not None and any(diagnosis["shares"].values()):
+        known = {words: diagnosis["shares"][name] for name, words in SHARES.items()}
+        return {words: share for words, share in known.items() if share}
+    return _measured(trial["measurement"])
+
+
+def _measured(measured: Mapping[str, Any] | None) -> dict[str, float] | None:
     if measured is None or measured["data_wait_share"] is None:
         return None
-    known = {"waiting for data": measured["data_wait_share"]}
+    known = {SHARES["data"]: measured["data_wait_share"]}
     if measured["exposed_comm_share"] is not None:
-        known["exposed communication"] = measured["exposed_comm_share"]
+        known[SHARES["communication"]] = measured["exposed_comm_share"]
     return {**known, REST: max(1.0 - sum(known.values()), 0.0)}

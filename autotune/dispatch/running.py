@@ -8,9 +8,10 @@ from typing import Any
 from autotune.dispatch.death import explain_death, lost
 from autotune.dispatch.job import Failure
 from autotune.dispatch.slot import Item, Remains
+from autotune.trials.diagnosis import undiagnosed
 from autotune.trials.merge import merge
 from autotune.trials.request import TrialRequest
-from autotune.trials.result import Outcome, Phase, TrialResult
+from autotune.trials.result import Kept, Outcome, Phase, TrialResult
 
 # When one rank failed, the others may know more: the rank that ran out of memory is the cause,
 # and whoever waited for it only lost a peer.
@@ -30,6 +31,7 @@ class RunningRank:
         seat: the index of its slot.
         token: marks its processes.
         stream: what its slot yields.
+        kept: what it measured, before it began to explain that.
         verdict: its result, as soon as it is known.
         is_killed: by the driver; how it dies then says nothing.
         remains: what the slot found when all was over; the rank is gone then.
@@ -40,6 +42,7 @@ class RunningRank:
     stream: Any
     phase: Phase = Phase.START
     phase_since: float
+    kept: TrialResult | None = None
     verdict: TrialResult | None = None
     is_killed: bool = False
     remains: Remains | None = None
@@ -48,6 +51,8 @@ class RunningRank:
         """Take in what the rank's slot yielded."""
         if isinstance(item, Phase):
             self.phase, self.phase_since = item, now
+        elif isinstance(item, Kept):
+            self.kept = item.result
         elif isinstance(item, TrialResult):
             self.verdict = replace(item, phase=_end_phase(item, self.phase))
         elif isinstance(item, Failure):
@@ -168,7 +173,7 @@ class RunningTrial:
 
     def conclude(self, now: float) -> TrialResult:
         """Return the result, now that every process is gone and the devices are free."""
-        result = self.stopped or merge([rank.verdict or _KILLED for rank in self.ranks])
+        result = self._or_kept(self.stopped or merge([r.verdict or _KILLED for r in self.ranks]))
         total_s = now - self.started_at
         return replace(
             result,
@@ -177,11 +182,19 @@ class RunningTrial:
             overhead_s=max(0.0, total_s - self._working_s(result)),
         )
 
+    def _or_kept(self, result: TrialResult) -> TrialResult:
+        """Return what was measured if only its diagnosis failed; rank 0 speaks for all."""
+        kept = self.ranks[0].kept
+        if kept is None or result.outcome is Outcome.OK:
+            return result
+        return replace(kept, diagnosis=undiagnosed(f"{result.outcome.value}: {result.error}"))
+
     def _working_s(self, result: TrialResult) -> float:
         m = result.measurement
         if m is None:
             return sum(self.worked.values())
-        return m.build_s + m.first_step_s + m.warm_up_s + m.measure_s
+        diagnose_s = result.diagnosis.took_s if result.diagnosis else 0.0
+        return m.build_s + m.first_step_s + m.warm_up_s + m.measure_s + diagnose_s
 
 
 def _end_phase(result: TrialResult, reached: Phase) -> Phase:

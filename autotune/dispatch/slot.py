@@ -21,7 +21,7 @@ from autotune.dispatch.parcel import Parcel, digest
 from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all, send
 from autotune.dispatch.trial_log import BoundedLog, read_tail
 from autotune.errors import ClusterError
-from autotune.trials.result import Phase, TrialResult
+from autotune.trials.result import Kept, Phase, TrialResult
 
 MEMORY_WAIT_S = 10.0
 MEMORY_SLACK_BYTES = 64 * 2**20
@@ -58,7 +58,7 @@ class Remains:
     leftover: str | None = None
 
 
-Item = Phase | TrialResult | Failure | Remains
+Item = Phase | Kept | TrialResult | Failure | Remains
 
 
 class Slot:

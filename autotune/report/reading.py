@@ -8,13 +8,15 @@ from autotune.storage.records import RunRecord
 from autotune.storage.selection import Condition, count_trials, select_trials
 from autotune.storage.sql import SqlStore
 from autotune.storage.views import run_detail_view, trial_detail_view, trial_view
+from autotune.trials.result import Purpose
 
 
 def read_run(store: SqlStore, run: RunRecord) -> dict[str, Any]:
     """Return a run and what its trials say together; keys as in `run_detail_view`."""
     statistics = store.statistics(run)
-    numbers = [point.number for point in statistics.front()]
-    return run_detail_view(run, statistics.outcomes(), store.some_trials(run.id, numbers))
+    front = store.some_trials(run.id, [point.number for point in statistics.front()])
+    diagnosed = store.trials_for(run.id, [Purpose.BASELINE, Purpose.CONFIRM])
+    return run_detail_view(run, statistics.outcomes(), front, diagnosed)
 
 
 def read_trials(

@@ -19,6 +19,7 @@ from autotune.search_space.plan import Plan
 from autotune.storage.records import NewRun, RunState, Winner
 from autotune.storage.sql import open_store
 from autotune.storage.views import winner_view
+from autotune.trials.diagnosis import Bound, Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import (
     Measurement,
     Outcome,
@@ -66,6 +67,25 @@ FAILED = TrialResult(
     requested_bytes=90 * 2**30,
     log_tail="[bold]not markup[/bold]\n",
 )
+SLOW = Diagnosis(
+    bound=Bound.DATA,
+    evidence=("of a step: waiting for batches 60%",),
+    advice=("workers: more",),
+    shares=Shares(data=0.6, forward=0.3, idle=0.1),
+    flops_per_sample=1e9,
+    matmul_flops_per_s=1e12,
+    mfu=0.1,
+    findings=(
+        Finding(kind=FindingKind.PRINT, what="prints", advice="stop", file="/m.py", line=3),
+    ),
+    unknown={"copy": "no device"},
+)
+FAST = Diagnosis(
+    bound=Bound.MEMORY_BANDWIDTH,
+    evidence=("of a step: other kernels 60%",),
+    shares=Shares(data=0.0, forward=1.0),
+    mfu=0.21,
+)
 WINNER = Winner(
     plan=LOADED,
     kept_baseline=False,
@@ -103,9 +123,9 @@ def file(tmp_path):
         )
     )
     tried = [
-        (BASELINE, Purpose.BASELINE, _ok(100.0, 4)),
+        (BASELINE, Purpose.BASELINE, replace(_ok(100.0, 4), diagnosis=SLOW)),
         (BF16, Purpose.PRESET, _ok(150.0, 2, last_loss=math.nan)),
-        (LOADED, Purpose.PRESET, _ok(210.0, 3)),
+        (LOADED, Purpose.PRESET, replace(_ok(210.0, 3), diagnosis=FAST)),
         (LOADED, Purpose.LADDER, FAILED),
     ]
     for number, (plan, purpose, result) in enumerate(tried, start=1):
@@ -227,6 +247,32 @@ def test_a_run_is_shown_with_its_conclusion(file):
     assert "Watch the learning rate." in text
     assert "trials 5: 3 ok, 1 oom, 1 in flight" in text
     assert "stopped budget" in text
+
+
+def test_what_limits_baseline_and_winner_stands_side_by_side(file):
+    """The bound, the parts of a step, the utilisation, and the user's own lines."""
+    text = " ".join(_call("show", "mine", "--storage", file).split())
+    assert "bound by data memory bandwidth" in text
+    assert "waiting for data (%) 60.0 0.0" in text
+    assert "idle device (%) 10.0 -" in text
+    assert "model FLOPs utilisation (%) 10.0 21.0" in text
+    assert "seen in the baseline: print" in text
+    shown = _strict_json(_call("show", "mine", "--storage", file, "--json"))["diagnoses"]
+    assert shown["baseline"]["shares"]["data"] == 0.6
+    assert shown["winner"]["bound"] == "memory_bandwidth"
+
+
+def test_a_diagnosed_trial_is_shown_with_its_evidence(file):
+    """What is unknown says why, and what to do names the knob."""
+    text = " ".join(_call("show", "mine", "1", "--storage", file).split())
+    assert "bound by data" in text
+    assert "of a step: waiting for batches 60%" in text
+    assert "copying to the device - no device" in text
+    assert "workers: more" in text
+    (found,) = _strict_json(_call("trials", "mine", "--storage", file, "--json"))[0]["diagnosis"][
+        "findings"
+    ]
+    assert (found["file"], found["line"]) == ("/m.py", 3)
 
 
 def test_the_front_holds_what_nothing_beats(file):

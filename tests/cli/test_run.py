@@ -137,4 +137,8 @@ def test_a_run_ends_with_a_confirmed_plan_that_can_be_used(autotune, tmp_path):
     assert load_plan_file(tmp_path / "plan.yaml").user_knobs == {"pause_s": 0.01}
     assert "baseline" in done.stderr
     assert json.loads(autotune("trials", "last", "--json")[1])
+    diagnoses = json.loads(autotune("show", "last", "--json")[1])["diagnoses"]
+    # Sleeping in forward keeps the host from starting the next operator.
+    assert diagnoses["baseline"]["bound"] == "launches"
+    assert diagnoses["winner"]["shares"]["forward"] > 0
     assert autotune("export", "last", "-o", "plan.toml")[0] == 0

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from autotune.trials.request import TrialRequest
-from autotune.trials.result import Measurement, Outcome, Phase, TrialResult
+from autotune.trials.result import Kept, Measurement, Outcome, Phase, TrialResult
 
-Items = Iterator[Phase | TrialResult]
+Items = Iterator[Phase | Kept | TrialResult]
 
 MEASUREMENT = Measurement(
     throughput=100.0,
@@ -33,12 +33,17 @@ MEASUREMENT = Measurement(
 
 
 def run(request: TrialRequest) -> Items:
-    """Do what the plan's `fault` says, in phase build."""
+    """Do what the plan's `fault` says, in phase build, or while it is diagnosed."""
     yield Phase.BUILD
     print(f"trial {request.number} speaks", flush=True)  # noqa: T201
+    result = TrialResult(outcome=Outcome.OK, measurement=MEASUREMENT, phase=Phase.MEASURE)
+    if request.diagnosis is not None:
+        yield Phase.MEASURE
+        yield Kept(result=result)
+        yield Phase.DIAGNOSE
     FAULTS[str(request.plan["fault"])](request)
     yield Phase.MEASURE
-    yield TrialResult(outcome=Outcome.OK, measurement=MEASUREMENT, phase=Phase.MEASURE)
+    yield result
 
 
 def on_rank_one(request: TrialRequest) -> Items:

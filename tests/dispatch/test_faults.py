@@ -7,6 +7,7 @@ import pytest
 
 from autotune.dispatch import trial_log
 from autotune.dispatch.reaper import living
+from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.request import Deadlines
 from autotune.trials.result import Outcome, Phase
 
@@ -52,6 +53,33 @@ def test_the_budget_ends_a_trial(run_one):
     """`give_up_after_s` cancels a trial in whatever phase it is."""
     result = run_one("python_loop", give_up_after_s=0.2)
     assert (result.outcome, result.error) == (Outcome.CANCELLED, "the budget ended")
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("segfault", "SIGSEGV"),
+        ("python_loop", "phase diagnose did not end within 0.5 s"),
+        ("none", None),
+    ],
+)
+def test_a_diagnosis_that_fails_costs_no_measurement(run_one, fault, why):
+    """What was measured stands, and the diagnosis says why there is none."""
+    result = run_one(fault, diagnosis=DiagnosisRequest(), deadlines=Deadlines(diagnose_s=0.5))
+    assert result.outcome is Outcome.OK
+    assert result.measurement is not None
+    assert result.overhead_s < result.total_s
+    if why is None:
+        assert result.diagnosis is None
+    else:
+        assert why in result.diagnosis.unknown["everything"]
+
+
+def test_a_diagnosis_that_the_budget_ends_costs_no_measurement(run_one):
+    """A trial that was measured before its time was over is measured."""
+    result = run_one("python_loop", diagnosis=DiagnosisRequest(), give_up_after_s=2.0)
+    assert result.outcome is Outcome.OK
+    assert "the budget ended" in result.diagnosis.unknown["everything"]
 
 
 def test_cancel_brings_the_trial_back_with_its_reason(runner, make_request):

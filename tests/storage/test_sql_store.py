@@ -1,6 +1,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +11,7 @@ from autotune.search_space.plan import Plan
 from autotune.storage.query import read_only_query
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
+from autotune.trials.diagnosis import Bound, Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import NumericsReport, Outcome, Phase, Purpose, TrialResult
 
 BF16 = Plan.of({"precision": "bf16", "workers": 4, "pin_memory": True, "prefetch": 2})
@@ -95,6 +97,31 @@ def test_a_numerics_check_comes_back_as_it_was(store, new_run):
     assert first == good
     assert math.isnan(second.plan_losses[0])
     assert not second.passed
+
+
+def test_a_diagnosis_comes_back_as_it_was(store, new_run, measurement):
+    """Shares, findings with their lines and what is unknown survive; most trials have none."""
+    run = store.create_run(new_run())
+    diagnosis = Diagnosis(
+        bound=Bound.MEMORY_BANDWIDTH,
+        evidence=("of a step: other kernels 70%",),
+        advice=("compile_mode: fused",),
+        shares=Shares(data=0.1, forward=0.9),
+        findings=(Finding(kind=FindingKind.PRINT, what="w", advice="a", file="/m.py", line=3),),
+        unknown={"communication": "there is one rank"},
+        mfu=0.25,
+    )
+    result = TrialResult(
+        outcome=Outcome.OK,
+        measurement=measurement(100.0),
+        diagnosis=diagnosis,
+        phase=Phase.MEASURE,
+    )
+    _finish(store, run.id, 1, BF16, result, Purpose.BASELINE)
+    _finish(store, run.id, 2, BF16, replace(result, diagnosis=None))
+    first, second = (trial.result.diagnosis for trial in store.trials(run.id))
+    assert first == diagnosis
+    assert second is None
 
 
 def test_what_no_database_holds_is_replaced(store, new_run, measurement):

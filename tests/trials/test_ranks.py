@@ -3,10 +3,12 @@
 import itertools
 import json
 import random
+from dataclasses import fields
 
 import pytest
 
 from autotune.search_space.plan import Plan
+from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.loader import RankSampler, build_loader
 from autotune.trials.merge import merge
 from autotune.trials.rank import run_trial
@@ -158,8 +160,7 @@ def test_a_rank_that_dies_leaves_a_word_of_it(measured):
 
 def test_a_rank_that_hangs_keeps_its_peer_waiting_no_longer_than_twice_a_deadline(measured):
     """Where nobody enforces deadlines from outside."""
-    fields = ("start_s", "rendezvous_s", "build_s", "first_step_s", "warm_up_s", "measure_s")
-    short = Deadlines(**dict.fromkeys(fields, 4.0), compare_s=4.0)
+    short = Deadlines(**{field.name: 4.0 for field in fields(Deadlines)})
     waiting, hung = measured(FAULT.format(fault="time.sleep(1000)"), deadlines=short)
     assert hung is None
     assert waiting.peer_lost
@@ -225,3 +226,13 @@ def test_a_dataset_too_small_for_all_ranks_says_so(write_workload):
     path = write_workload("def build_dataset(): return Rows(6)")
     with pytest.raises(Exception, match=r"4 on each of 2 ranks; set BATCH_SIZE = 3"):
         _labels(path, 4, RankPlace(world_size=2))
+
+
+def test_ranks_are_diagnosed_together(measured):
+    """Both take the same steps; what only one device can show is unknown, and says so."""
+    first, second = measured(diagnosis=DiagnosisRequest())
+    assert first.outcome is second.outcome is Outcome.OK
+    assert first.diagnosis.bound is not None
+    assert first.diagnosis.shares.backward > 0
+    assert "one device" in first.diagnosis.unknown["findings"]
+    assert first.diagnosis.mfu is None

@@ -24,8 +24,10 @@ from autotune.dashboard.where import Where
 from autotune.errors import UsageError
 from autotune.export.contents import read_plan_file
 from autotune.export.plan_file import dump_plan
+from autotune.report import diagnosed
 from autotune.report.reading import read_trials
 from autotune.report.words import cell, samples
+from autotune.search_space.plan import Plan
 from autotune.storage.records import RunRecord, TrialRecord
 from autotune.storage.statistics import KnobEffect, ValueEffect
 from autotune.storage.views import trial_view
@@ -148,14 +150,18 @@ class RunAnswers:
         with self._source.store() as store:
             record = store.run(str(run))
             trials = store.trials_for(record.id, [Purpose.BASELINE, Purpose.CONFIRM])
-        named = [
-            (name, found)
-            for name, plan in _plans(record)
-            if (found := _shares_of(trials, plan, record)) is not None
-        ]
-        if not named:
+        baseline = record.new.baseline
+        known = [(name, _best_known(trials, plan, baseline)) for name, plan in _plans(record)]
+        found = [(name, trial) for name, trial in known if trial is not None]
+        if not found:
             return parts.nothing("Not known yet.")
-        return charts.time_of_step(named)
+        bounds = [
+            (f"{name}: bound by", diagnosed.bound(trial["diagnosis"]))
+            for name, trial in found
+            if trial["diagnosis"] is not None
+        ]
+        chart = charts.time_of_step([(name, shares(trial) or {}) for name, trial in found])
+        return dmc.Box([chart, parts.facts(bounds)])
 
     def failures(self, _: Any, run: int) -> Component:
         """Return how trials failed, with the latest error of each kind."""
@@ -220,15 +226,17 @@ class RunAnswers:
         return parts.link(f"Compare {len(rows)} trials", f"/compare?trials={named}")
 
 
-def _plans(run: RunRecord) -> Iterator[tuple[str, Any]]:
+def _plans(run: RunRecord) -> Iterator[tuple[str, Plan]]:
     yield "baseline", run.new.baseline
     if run.winner is not None and not run.winner.kept_baseline:
         yield "winner", run.winner.plan
 
 
-def _shares_of(trials: list[TrialRecord], plan: Any, run: RunRecord) -> dict[str, float] | None:
-    known = (shares(trial_view(t, run.new.baseline)) for t in trials if t.plan == plan)
-    return next((found for found in known if found is not None), None)
+def _best_known(trials: list[TrialRecord], plan: Plan, baseline: Plan) -> dict[str, Any] | None:
+    """Return the trial of this plan that says most about its step, one with a diagnosis if any."""
+    views = [trial_view(trial, baseline) for trial in trials if trial.plan == plan]
+    known = [view for view in views if shares(view) is not None]
+    return max(known, key=lambda view: view["diagnosis"] is not None, default=None)
 
 
 def _thinned(shown: int, total: int) -> Component | None:

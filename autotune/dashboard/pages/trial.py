@@ -10,6 +10,7 @@ from autotune.dashboard import charts, parts
 from autotune.dashboard.pages.plan_links import plan_links
 from autotune.dashboard.source import Source
 from autotune.dashboard.where import Where
+from autotune.report import diagnosed
 from autotune.report.reading import read_trial
 from autotune.report.words import (
     cell,
@@ -46,6 +47,7 @@ def page(source: Source, where: Where, run: str, number: str) -> Component:
                 cols={"base": 1, "md": 2},
             ),
             _windows(trial["windows"]),
+            _diagnosis(trial["diagnosis"]),
             parts.section("Plan", _plan(trial)),
             parts.section("Export the plan", plan_links(record.id, int(number))),
             parts.section("Measure it again", parts.commands(trial["measure_again"])),
@@ -99,6 +101,23 @@ def _windows(windows: list[dict[str, Any]]) -> Component | None:
         return None
     about = "A window is a stretch of steps timed as one, synchronised at both ends."
     return parts.section("Windows", charts.windows(windows), about=about)
+
+
+def _diagnosis(diagnosis: dict[str, Any] | None) -> Component | None:
+    if diagnosis is None:
+        return None
+    rows = [
+        [words, percent(diagnosis["shares"][name]), diagnosed.how(name, diagnosis)]
+        for name, words in diagnosed.SHARES.items()
+    ]
+    columns = ("Of a step", "Share (%)", "How it is known")
+    told = (("What to do", diagnosis["advice"]), ("In your code", diagnosed.findings(diagnosis)))
+    return parts.section(
+        "What limits the step",
+        parts.facts(diagnosed.facts(diagnosis)),
+        parts.table(columns, rows, columns[1:2]),
+        *(parts.facts([(heading, parts.lines(texts))]) for heading, texts in told if texts),
+    )
 
 
 def _plan(trial: dict[str, Any]) -> Component:

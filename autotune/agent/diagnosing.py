@@ -1,0 +1,37 @@
+"""Which trials are diagnosed once they are measured: few, as it takes seconds."""
+
+from autotune.agent.finalists import choose, finalists
+from autotune.agent.history import History
+from autotune.agent.proposal import Proposal
+from autotune.search_space.plan import Plan
+from autotune.trials.diagnosis import DiagnosisRequest
+from autotune.trials.result import Purpose
+
+
+def diagnosis_of(proposal: Proposal, history: History, gain: float) -> DiagnosisRequest | None:
+    """Return what to look at after a trial, None for nothing.
+
+    Each baseline is diagnosed, and in the confirmation whichever plan leads, once.
+
+    Args:
+        proposal: about to be run.
+        history: of its number of ranks.
+        gain: relative gain below which two speeds count as equal.
+    """
+    wanted = proposal.purpose is Purpose.BASELINE or (
+        proposal.purpose is Purpose.CONFIRM
+        and proposal.plan == _leader(history, gain)
+        and proposal.plan not in _diagnosed(history)
+    )
+    return DiagnosisRequest() if wanted else None
+
+
+def _leader(history: History, gain: float) -> Plan | None:
+    winner = choose(history, gain)
+    if winner is not None:
+        return winner.plan
+    return next(iter(finalists(history)), None)
+
+
+def _diagnosed(history: History) -> frozenset[Plan]:
+    return frozenset(trial.plan for trial in history.done if trial.result.diagnosis is not None)

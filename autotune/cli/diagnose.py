@@ -1,0 +1,76 @@
+"""`autotune diagnose MODEL [--plan plan.yaml] [--trace FILE]`: what limits a training step."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.diagnosed import print_diagnosis
+from autotune.cli.output import AsJson, print_facts, print_json
+from autotune.cli.parsing import absolute, parse_fixed
+from autotune.errors import UsageError
+from autotune.export.plan_file import load_plan_file
+from autotune.search_space.plan import Value, describe_diff
+from autotune.trials.diagnosis import DiagnosisRequest
+
+
+def diagnose(
+    model: Annotated[Path, typer.Argument(help="The workload: your model.py.")],
+    *,
+    plan: Annotated[Path | None, typer.Option(help="A plan file; default: the baseline.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Set a knob: knob=value.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a Chrome/Perfetto trace of some steps here.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of parameters and data order.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what limits a step of MODEL, with the evidence, and what to do about it."""
+    from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
+
+    values = _values(plan) | dict(parse_fixed(fix))
+    request = DiagnosisRequest(trace_path=_trace_path(trace), explain_graphs=True)
+    measured_plan, baseline, result = measure_plan(
+        absolute(model), values, seed=seed, diagnosis=request
+    )
+    assert result.measurement is not None
+    assert result.diagnosis is not None
+    diagnosis = result.diagnosis.to_dict()
+    if as_json:
+        document = {"plan": measured_plan.values, "measurement": asdict(result.measurement)}
+        print_json({**document, "diagnosis": diagnosis})
+        return
+    measured = result.measurement
+    print_facts(
+        [
+            ("plan", describe_diff(measured_plan, baseline)),
+            ("throughput", f"{measured.throughput:,.1f} samples/s"),
+            ("step time", f"{measured.step_ms:.3f} ms"),
+        ]
+    )
+    print_diagnosis(diagnosis)
+
+
+def _values(plan: Path | None) -> dict[str, Value]:
+    if plan is None:
+        return {}
+    file = load_plan_file(plan)
+    if (file.ranks or 1) > 1:
+        raise UsageError(
+            f"{plan} is for {file.ranks} ranks, and a diagnosis looks at one device; `autotune "
+            "run --gpus-per-trial` diagnoses its baseline and its winner on theirs"
+        )
+    return dict(file.plan.values)
+
+
+def _trace_path(trace: Path | None) -> str | None:
+    if trace is None:
+        return None
+    if trace.suffix != ".json":
+        raise UsageError(f"--trace {trace}: the file's name must end in .json")
+    folder = trace.absolute().parent
+    if trace.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"--trace {trace}: no file can be written there; name another")
+    return str(trace.absolute())

@@ -1,0 +1,41 @@
+"""How a diagnosis is printed: alone, or that of a baseline beside that of a winner."""
+
+from typing import Any
+
+from autotune.cli.output import print_facts, print_lines, print_table
+from autotune.report.diagnosed import SHARES, bound, facts, findings, how
+from autotune.report.words import percent
+
+
+def print_diagnosis(diagnosis: dict[str, Any]) -> None:
+    """Print one diagnosis, the JSON form of `Diagnosis`, with all of its evidence."""
+    print_facts(facts(diagnosis))
+    rows = [
+        (words, percent(diagnosis["shares"][name]), how(name, diagnosis))
+        for name, words in SHARES.items()
+    ]
+    print_table(("of a step", "share (%)", "how it is known"), rows)
+    for title, lines in (
+        ("what to do", diagnosis["advice"]),
+        ("in your code", findings(diagnosis)),
+    ):
+        if lines:
+            print_lines(f"{title}:", *(f"  {line}" for line in lines))
+
+
+def print_side_by_side(diagnoses: dict[str, Any]) -> None:
+    """Print those that there are, of `baseline` and `winner`, in columns; nothing without any."""
+    known = {name: found for name, found in diagnoses.items() if found is not None}
+    if not known:
+        return
+    rows = [("bound by", *(bound(found) for found in known.values()))]
+    rows += [
+        (f"{words} (%)", *(percent(found["shares"][name]) for found in known.values()))
+        for name, words in SHARES.items()
+        if any(found["shares"][name] is not None for found in known.values())
+    ]
+    rows.append(("model FLOPs utilisation (%)", *(percent(f["mfu"]) for f in known.values())))
+    print_table(("of a step", *known), rows)
+    for name, found in known.items():
+        if lines := findings(found):
+            print_lines(f"in your code, seen in the {name}:", *(f"  {line}" for line in lines))

@@ -1,0 +1,89 @@
+"""A diagnosis in words: the JSON form of `Diagnosis`, for the terminal and the pages."""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from autotune.report.words import UNKNOWN, percent
+from autotune.trials.diagnosis import Bound
+
+SHARES = {
+    "data": "waiting for data",
+    "copy": "copying to the device",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "communication": "communication",
+    "idle": "idle device",
+    "other": "other",
+}
+_KINDS = {
+    "graph_break": "graph break",
+    "host_sync": "host synchronisation",
+    "print": "print",
+    "shape": "shape",
+    "loader": "loader",
+}
+
+
+def bound(diagnosis: dict[str, Any]) -> str:
+    """Return what bounds the step."""
+    return UNKNOWN if diagnosis["bound"] is None else Bound(diagnosis["bound"]).words
+
+
+def facts(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and values: the bound with its evidence, FLOPs, the loader alone."""
+    yield "bound by", bound(diagnosis)
+    yield "evidence", "\n".join(diagnosis["evidence"]) or _why_unknown(["bound"], diagnosis)
+    yield "model FLOPs", _model_flops(diagnosis)
+    loader, step = diagnosis["loader_samples_per_s"], diagnosis["step_samples_per_s"]
+    if loader is not None and step is not None:
+        yield "loader alone", f"{loader:,.4g} samples/s; the step without waiting: {step:,.4g}"
+    unknown = [name for name in ("findings", "graph_breaks") if name in diagnosis["unknown"]]
+    if unknown:
+        yield "not looked at", _why_unknown(unknown, diagnosis)
+    if diagnosis["trace_path"] is not None:
+        yield "trace", f"{diagnosis['trace_path']}, for ui.perfetto.dev or chrome://tracing"
+    yield "took", f"{diagnosis['took_s']:.1f} s"
+
+
+def _model_flops(diagnosis: dict[str, Any]) -> str:
+    flops, rate = diagnosis["flops_per_sample"], diagnosis["matmul_flops_per_s"]
+    if flops is None or rate is None:
+        return _why_unknown(["findings", "matmul_flops_per_s"], diagnosis)
+    return (
+        f"{flops:.3g} for a sample; {percent(diagnosis['mfu'])} % of the "
+        f"{rate / 1e12:.3g} TFLOP/s of a large matrix product"
+    )
+
+
+def _why_unknown(names: Iterable[str], diagnosis: dict[str, Any]) -> str:
+    unknown = diagnosis["unknown"]
+    reasons = [
+        f"{name.replace('_', ' ')}: {unknown[name]}"
+        for name in (*names, "everything")
+        if name in unknown
+    ]
+    return f"unknown ({'; '.join(reasons)})"
+
+
+def how(share: str, diagnosis: dict[str, Any]) -> str:
+    """Return how a share of the step was obtained, or why it is unknown."""
+    if diagnosis["shares"][share] is None:
+        why = diagnosis["unknown"].get(share) or diagnosis["unknown"].get("bound")
+        return str(why or diagnosis["unknown"].get("everything", UNKNOWN))
+    return str(diagnosis["how"].get(share, ""))
+
+
+def findings(diagnosis: dict[str, Any]) -> list[str]:
+    """Return what was found in the user's code, a line each, with what to do."""
+    return [
+        f"{_KINDS[finding['kind']]}{_where(finding)}: {finding['what']} -> {finding['advice']}"
+        for finding in diagnosis["findings"]
+    ]
+
+
+def _where(finding: dict[str, Any]) -> str:
+    if finding["file"] is None:
+        return ""
+    return f", {os.path.relpath(finding['file'])}:{finding['line']}"

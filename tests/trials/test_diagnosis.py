@@ -1,0 +1,253 @@
+"""What limits a step is told right, on workloads made for it, which are also run on GPUs.
+
+No test reads a time: the causes differ by a factor, on a busy machine too.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.search_space.plan import Plan
+from autotune.trials.diagnosis import Bound, Diagnosis, DiagnosisRequest, FindingKind
+from autotune.trials.profiling import diagnose as steps_of_a_diagnosis
+from autotune.trials.rank import run_trial
+from autotune.trials.request import TrialRequest
+from autotune.trials.result import Kept, Outcome, Phase, Purpose, TrialResult
+from tests.trials.conftest import QUICK
+
+BOUND = Path(__file__).parents[2] / "benchmarks" / "bound"
+
+
+@pytest.fixture
+def diagnosed(tmp_path, monkeypatch):
+    """Measure and diagnose a workload; return the result."""
+    monkeypatch.syspath_prepend(str(BOUND))
+
+    def run(path, *, batch_size=4, asked=None, **values):
+        request = TrialRequest(
+            number=1,
+            plan=Plan.of({"batch_size": batch_size, "threads": 1, **values}),
+            purpose=Purpose.MEASURE,
+            workload_path=str(path),
+            working_dir=str(tmp_path),
+            device_kind="cpu",
+            protocol=QUICK,
+            diagnosis=asked or DiagnosisRequest(),
+        )
+        monkeypatch.chdir(tmp_path)
+        *_, result = run_trial(TrialRequest.from_dict(request.to_dict()))
+        assert isinstance(result, TrialResult)
+        assert result.outcome is Outcome.OK, result.traceback
+        return result
+
+    return run
+
+
+def line_of(file, text):
+    """The number of the line that holds `text`."""
+    lines = file.read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "bound"),
+    [
+        ("data", 4, Bound.DATA),
+        ("launches", 4, Bound.LAUNCHES),
+        ("arithmetic", 512, Bound.ARITHMETIC),
+        ("memory_bandwidth", 64, Bound.MEMORY_BANDWIDTH),
+    ],
+)
+def test_the_bound_is_told(diagnosed, name, batch_size, bound):
+    """A step made to be bound by one cause is diagnosed so, with evidence and something to do."""
+    diagnosis = diagnosed(BOUND / f"{name}.py", batch_size=batch_size).diagnosis
+    assert diagnosis.bound is bound, diagnosis.evidence
+    assert diagnosis.evidence
+    assert diagnosis.advice
+
+
+def test_shares_add_up(diagnosed):
+    """What is known of a step is all of it; what does not exist here is null, with a reason."""
+    diagnosis = diagnosed(BOUND / "arithmetic.py", batch_size=512).diagnosis
+    known = [
+        diagnosis.shares.data,
+        diagnosis.shares.forward,
+        diagnosis.shares.backward,
+        diagnosis.shares.optimizer,
+    ]
+    assert sum(known) == pytest.approx(1.0)
+    for name in ("copy", "idle", "communication", "other"):
+        assert getattr(diagnosis.shares, name) is None
+        assert diagnosis.unknown[name]
+
+
+def test_flops_are_those_of_the_matrix_products(diagnosed):
+    """Forward and backward of three square layers: six products, but no gradient of the input."""
+    diagnosis = diagnosed(BOUND / "arithmetic.py", batch_size=512).diagnosis
+    assert diagnosis.flops_per_sample == (3 + 3 + 2) * 2 * 512**2
+    assert (
+        0.0
+        < diagnosis.mfu
+        == pytest.approx(
+            diagnosis.flops_per_sample
+            * diagnosis.step_samples_per_s
+            / diagnosis.matmul_flops_per_s,
+            rel=0.1,
+        )
+    )
+
+
+def test_recomputed_activations_are_not_model_flops(diagnosed, write_workload):
+    """Checkpointing computes the forward pass twice, which the model's FLOPs do not count."""
+    path = write_workload()
+    plain = diagnosed(path).diagnosis.flops_per_sample
+    again = diagnosed(path, activation_checkpointing="full").diagnosis.flops_per_sample
+    # Three times the forward, where the first layer's input needs no gradient.
+    assert plain < again <= plain + 2 * 16 * 16
+
+
+def test_item_in_the_loss_is_found(diagnosed):
+    """A host synchronisation is told with the user's file and line."""
+    file = BOUND / "host_sync.py"
+    (finding,) = diagnosed(file).diagnosis.findings
+    assert finding.kind is FindingKind.HOST_SYNC
+    assert Path(finding.file) == file
+    assert finding.line == line_of(file, "# here")
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+def test_a_print_in_forward_is_found_twice(diagnosed):
+    """It is told as a print and, where graphs are looked at, as a graph break, on its line."""
+    file = BOUND / "graph_break.py"
+    findings = diagnosed(file, asked=DiagnosisRequest(explain_graphs=True)).diagnosis.findings
+    assert {f.kind for f in findings} == {FindingKind.GRAPH_BREAK, FindingKind.PRINT}
+    assert {(Path(f.file), f.line) for f in findings} == {(file, line_of(file, "# here"))}
+    assert any("print" in f.what for f in findings if f.kind is FindingKind.GRAPH_BREAK)
+
+
+def test_graphs_of_eager_plans_are_left_alone(diagnosed):
+    """Tracing takes seconds, so a run does not do it for a baseline that does not compile."""
+    diagnosis = diagnosed(BOUND / "graph_break.py").diagnosis
+    assert {f.kind for f in diagnosis.findings} == {FindingKind.PRINT}
+    assert "does not compile" in diagnosis.unknown["graph_breaks"]
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+def test_a_compiled_plan_tells_its_graph_breaks(diagnosed, write_workload):
+    """Branching on a value of a tensor is found with its line, and the reason in words."""
+    path = write_workload(
+        """
+        class Branching(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(16, 3)
+            def forward(self, x):
+                x = self.linear(x)
+                if x.sum() > 0:  # here
+                    x = x + 1
+                return x
+
+        def build_model():
+            return Branching()
+        """
+    )
+    findings = diagnosed(path, compile_mode="default").diagnosis.findings
+    (found,) = (f for f in findings if f.kind is FindingKind.GRAPH_BREAK)
+    assert (Path(found.file), found.line) == (path, line_of(path, "# here"))
+    assert "branching" in found.what
+
+
+def test_a_vocabulary_of_50257_is_found(diagnosed):
+    """A side that tensor cores cannot read is told with its parameter and a better length."""
+    findings = diagnosed(BOUND / "vocabulary.py", batch_size=2).diagnosis.findings
+    (finding,) = findings
+    assert finding.kind is FindingKind.SHAPE
+    assert "words.weight (50257, 64)" in finding.what
+    assert "50304" in finding.advice
+
+
+def test_a_stalling_loader_is_found(diagnosed):
+    """The loader's own speed stands beside the step's."""
+    diagnosis = diagnosed(BOUND / "data.py").diagnosis
+    assert diagnosis.loader_samples_per_s < 1 / 0.005
+    assert diagnosis.loader_samples_per_s < diagnosis.step_samples_per_s
+    assert FindingKind.LOADER in {f.kind for f in diagnosis.findings}
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+def test_a_clean_step_has_no_findings(diagnosed):
+    """Nothing is made up: a plain model has no findings, also where all was looked for."""
+    asked = DiagnosisRequest(explain_graphs=True)
+    diagnosis = diagnosed(BOUND / "launches.py", asked=asked).diagnosis
+    assert diagnosis.findings == ()
+    assert diagnosis.unknown.keys() == {"copy", "idle", "communication", "other"}
+
+
+def test_the_trace_is_written(diagnosed, write_workload, tmp_path):
+    """The Chrome trace shows each part of a step, and the diagnosis says where it is."""
+    asked = DiagnosisRequest(trace_path=str(tmp_path / "trace.json"))
+    diagnosis = diagnosed(write_workload(), asked=asked).diagnosis
+    assert diagnosis.trace_path == asked.trace_path
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {event.get("name") for event in events}
+    assert {f"autotune::{part}" for part in ("data", "forward", "backward", "optimizer")} <= names
+
+
+def test_the_profile_does_not_touch_what_was_measured(diagnosed, write_workload):
+    """What is measured is kept before the diagnosis begins, and is the same after it."""
+    path = write_workload()
+    request = TrialRequest(
+        number=1,
+        plan=Plan.of({"batch_size": 4}),
+        purpose=Purpose.MEASURE,
+        workload_path=str(path),
+        working_dir=str(path.parent),
+        device_kind="cpu",
+        protocol=QUICK,
+        diagnosis=DiagnosisRequest(),
+    )
+    *phases, kept, last, result = run_trial(request)
+    assert phases[-1] is Phase.MEASURE
+    assert last is Phase.DIAGNOSE
+    assert isinstance(kept, Kept)
+    assert kept.result == replace(result, diagnosis=None)
+
+
+def test_what_fails_is_unknown_and_the_trial_is_not(diagnosed, write_workload, monkeypatch):
+    """A profiler that fails costs the bound, with the reason; the rest is still found out."""
+
+    def broken(*args):
+        raise RuntimeError("no profiler today")
+
+    monkeypatch.setattr(steps_of_a_diagnosis, "trace_steps", broken)
+    result = diagnosed(write_workload())
+    assert result.measurement is not None
+    assert result.diagnosis.bound is None
+    assert "no profiler today" in result.diagnosis.unknown["bound"]
+    assert result.diagnosis.flops_per_sample is not None
+
+
+def test_a_step_that_ends_the_process_is_unknown(diagnosed, write_workload):
+    """Also code that calls `sys.exit` once it is watched costs no measurement."""
+    path = write_workload(
+        """
+        import sys
+
+        def compute_loss(model, batch):
+            if "_Listener" in type(sys.stdout).__name__:
+                sys.exit(3)
+            x, y = batch
+            return nn.functional.cross_entropy(model(x), y)
+        """
+    )
+    result = diagnosed(path)
+    assert result.measurement is not None
+    assert "sys.exit(3)" in result.diagnosis.unknown["findings"]
+
+
+def test_a_diagnosis_survives_json(diagnosed):
+    """What is stored and read again is the same, findings and nulls included."""
+    diagnosis = diagnosed(BOUND / "graph_break.py").diagnosis
+    assert Diagnosis.from_dict(json.loads(json.dumps(diagnosis.to_dict()))) == diagnosis

@@ -1,0 +1,216 @@
+"""Puts a diagnosis together, after a trial was measured and before its process ends."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from autotune.trials.diagnosis import (
+    Diagnosis,
+    DiagnosisRequest,
+    Finding,
+    FindingKind,
+    Shares,
+)
+from autotune.trials.failure import one_line
+from autotune.trials.loader import Feed
+from autotune.trials.profiling.bound import Circumstances, Verdict, judge
+from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
+from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
+from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_per_s
+from autotune.trials.profiling.traced import num_steps, trace_steps
+from autotune.trials.profiling.watch import Watched, watch_step
+from autotune.trials.ranks import Ranks
+from autotune.trials.result import Measurement
+from autotune.trials.step import Step
+from autotune.trials.workload import Workload
+
+T = TypeVar("T")
+
+_STALLS = 0.1  # share of waiting for data from which it is worth a line
+_WITHOUT_DEVICE = {
+    "communication": "there is no device to see it on",
+    "copy": "there is no device to copy to",
+    "idle": "there is no device beside the host",
+    "other": "what the host does besides counts to the part that does it",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A trial whose windows are done: what is trained, with which batches, and how fast."""
+
+    step: Step
+    feed: Feed
+    workload: Workload
+    measurement: Measurement
+    ranks: Ranks
+
+    @property
+    def step_s(self) -> float:
+        """Length of a step."""
+        return self.measurement.step_ms / 1e3
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a rank in a batch."""
+        return int(self.step.plan["batch_size"])
+
+    @property
+    def rank_samples_per_s(self) -> float:
+        """Throughput of one rank."""
+        return self.measurement.throughput / self.ranks.place.world_size
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the trial has no other ranks, which would have to do the same."""
+        return self.ranks.place.world_size == 1
+
+
+def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
+    """Return what limits the step. Nothing is raised: what cannot be told is unknown, with why.
+
+    With several ranks all of them must call it. Each looks at itself.
+    """
+    start = time.perf_counter()
+    attempts = _Attempts()
+    breakdown = attempts.get("bound", lambda: _broken_down(subject, request.trace_path))
+    watched = _watched(subject, attempts)
+    matmul = attempts.get("matmul_flops_per_s", lambda: _matmul(subject))
+    loader = attempts.get("loader_samples_per_s", lambda: _loader(subject))
+    # Last: it leaves a step that cannot be trained on as before.
+    breaks = _graph_breaks(subject, request, attempts)
+    flops = None if watched is None else watched.flops / subject.batch_size
+    verdict = None if breakdown is None else _verdict(subject, breakdown, watched, matmul)
+    findings = (*breaks, *(watched.findings if watched else ()), *_stalls(subject, loader))
+    return Diagnosis(
+        bound=verdict.bound if verdict else None,
+        evidence=verdict.evidence if verdict else (),
+        advice=verdict.advice if verdict else (),
+        shares=breakdown.shares if breakdown else Shares(),
+        how={**(breakdown.how if breakdown else {}), **_HOW},
+        flops_per_sample=flops,
+        matmul_flops_per_s=matmul,
+        mfu=None if flops is None else _utilisation(flops, subject, matmul),
+        loader_samples_per_s=loader,
+        step_samples_per_s=_without_waiting(subject),
+        ops_per_step=breakdown.ops_per_step if breakdown else None,
+        findings=findings,
+        unknown={**attempts.unknown, **_not_there(subject)},
+        trace_path=request.trace_path if breakdown else None,
+        took_s=time.perf_counter() - start,
+    )
+
+
+_HOW = {
+    "flops_per_sample": "matrix products, convolutions and attention of one batch, counted as "
+    "torch runs them; backward twice the forward where activations are computed again",
+    "matmul_flops_per_s": "the best of some large square products in the plan's precision",
+    "loader_samples_per_s": "read for a moment with nothing else going on",
+}
+
+
+class _Attempts:
+    """Looks at one thing after the other; what fails is noted, and the rest goes on."""
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, str] = {}
+
+    def get(self, what: str, work: Callable[[], T]) -> T | None:
+        """Return what `work` gives, None where it fails."""
+        try:
+            return work()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  noted, and shown to the user
+            self.unknown[what] = one_line(error)
+            return None
+
+
+def _broken_down(subject: Subject, trace_path: str | None) -> Breakdown:
+    step, feed, traced = subject.step, subject.feed, num_steps(subject.step_s)
+    steps = Steps(
+        traced=traced,
+        step_s=subject.step_s,
+        data_wait_share=subject.measurement.data_wait_share,
+    )
+    break_down = on_device if step.device.type == "cuda" else on_host
+    found = break_down(trace_steps(step, feed, traced, trace_path), steps)
+    if found is None:
+        raise LookupError("the profiler's trace holds nothing that ran")
+    return found
+
+
+def _watched(subject: Subject, attempts: _Attempts) -> Watched | None:
+    if not subject.is_alone:
+        attempts.unknown["findings"] = "only looked for on one device"
+        return None
+    folder = subject.workload.path.parent
+    return attempts.get("findings", lambda: watch_step(subject.step, subject.feed, folder))
+
+
+def _matmul(subject: Subject) -> float:
+    precision = str(subject.step.plan.get("precision", "fp32"))
+    return matmul_flops_per_s(subject.step.device, precision)
+
+
+def _loader(subject: Subject) -> float:
+    return loader_samples_per_s(subject.feed, subject.batch_size)
+
+
+def _graph_breaks(
+    subject: Subject, request: DiagnosisRequest, attempts: _Attempts
+) -> tuple[Finding, ...]:
+    if not subject.is_alone:
+        return ()
+    step, folder = subject.step, subject.workload.path.parent
+    is_eager = step.plan.get("compile_mode", "off") == "off"
+    if is_eager and not request.explain_graphs:
+        attempts.unknown["graph_breaks"] = "the plan does not compile"
+        return ()
+    if not (is_eager or has_broken_graphs()):
+        return ()
+    found = attempts.get("graph_breaks", lambda: graph_breaks(step, subject.feed, folder))
+    return found or ()
+
+
+def _utilisation(flops: float, subject: Subject, matmul: float | None) -> float | None:
+    return flops * subject.rank_samples_per_s / matmul if matmul else None
+
+
+def _verdict(
+    subject: Subject, breakdown: Breakdown, watched: Watched | None, matmul: float | None
+) -> Verdict:
+    step = subject.step
+    syncs = [f for f in watched.findings if f.kind is FindingKind.HOST_SYNC] if watched else []
+    known = Circumstances(
+        device_kind=step.device.type,
+        precision=str(step.plan.get("precision", "fp32")),
+        step_s=subject.step_s,
+        flops_per_step=watched.flops * step.accumulation if watched else None,
+        matmul_flops_per_s=matmul,
+        alloc_retries=subject.measurement.alloc_retries,
+        num_host_syncs=len(syncs),
+    )
+    return judge(breakdown, known)
+
+
+def _without_waiting(subject: Subject) -> float | None:
+    computing = 1.0 - subject.measurement.data_wait_share
+    return subject.rank_samples_per_s / computing if computing > 0 else None
+
+
+def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
+    wait, step = subject.measurement.data_wait_share, _without_waiting(subject)
+    if wait < _STALLS or loader is None or step is None:
+        return ()
+    finding = Finding(
+        kind=FindingKind.LOADER,
+        what=f"the step waits for data {wait:.0%} of the time: the loader alone gives "
+        f"{loader:.4g} samples/s, the step without waiting could take {step:.4g}",
+        advice="more workers, or cheaper work in the dataset",
+    )
+    return (finding,)
+
+
+def _not_there(subject: Subject) -> dict[str, str]:
+    """Return the shares that a step on this device does not have, with why."""
+    return {} if subject.step.device.type == "cuda" else _WITHOUT_DEVICE

@@ -1,0 +1,99 @@
+"""Where the compiler cannot take the model's forward pass as one graph, and why."""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from autotune.search_space.plan import Plan
+from autotune.trials.apply import apply_compile
+from autotune.trials.diagnosis import Finding, FindingKind
+from autotune.trials.loader import Feed
+from autotune.trials.profiling.users_code import is_theirs
+from autotune.trials.step import Step
+
+# What `TORCH_LOGS=graph_breaks` shows; torch's own tests hold it to this form.
+_LOGGER = "torch._dynamo.symbolic_convert.__graph_breaks"
+_MESSAGE = re.compile(
+    r"Graph break.*? in user code at (?P<file>.+):(?P<line>\d+)\nGraph Break Reason: (?P<why>.*)",
+    re.DOTALL,
+)
+_EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
+_COMPILED = Plan.of({"compile_mode": "default"})
+
+
+def has_broken_graphs() -> bool:
+    """Whether the compiler has met graph breaks in this process."""
+    from torch._dynamo.utils import counters  # noqa: PLC0415  seconds that eager plans need not wait
+
+    return bool(counters["graph_break"])
+
+
+def graph_breaks(step: Step, feed: Feed, folder: Path) -> tuple[Finding, ...]:
+    """Trace the forward pass anew, without generating code, and return its graph breaks.
+
+    A plan that does not compile is looked at as if it compiled the whole model, and cannot be
+    trained on as before afterwards.
+
+    Args:
+        step: of one rank.
+        feed: its batches.
+        folder: of the workload; a break in a library is told with its own file and line.
+    """
+    if step.plan.get("compile_mode", "off") == "off":
+        apply_compile([step.model], _COMPILED, "model")
+    torch.compiler.reset()
+    batch = step.move(feed.next())
+    with _messages() as messages, torch.compiler.set_stance(force_backend="eager"):
+        step.loss(batch)
+    breaks = dict.fromkeys(found for text in messages if (found := _parsed(text)))
+    return tuple(_finding(*found, folder) for found in breaks)
+
+
+@contextlib.contextmanager
+def _messages() -> Iterator[list[str]]:
+    """Collect the compiler's messages about graph breaks, instead of showing them."""
+    logger, handler = logging.getLogger(_LOGGER), _Collector()
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    try:
+        yield handler.texts
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+class _Collector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message."""
+        self.texts.append(record.getMessage())
+
+
+def _parsed(text: str) -> tuple[str, int, str] | None:
+    match = _MESSAGE.search(text)
+    if match is None:
+        return None
+    explained = _EXPLANATION.search(match["why"])
+    why = explained[1] if explained else match["why"].strip().splitlines()[0]
+    return match["file"], int(match["line"]), why.strip()
+
+
+def _finding(file: str, line: int, why: str, folder: Path) -> Finding:
+    whose = "" if is_theirs(file, folder.resolve()) else ", in a library"
+    return Finding(
+        kind=FindingKind.GRAPH_BREAK,
+        what=f"the compiler has to break its graph here{whose}: {why}",
+        advice="what lies on both sides of it cannot be fused; move it out of forward",
+        file=file,
+        line=line,
+    )

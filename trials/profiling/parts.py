@@ -1,0 +1,44 @@
+"""A training step taken apart: each part is marked, so that the profiler's trace shows it."""
+
+import enum
+
+import torch
+from torch.profiler import record_function
+
+from autotune.trials.loader import Feed
+from autotune.trials.step import Step
+
+
+class Part(enum.Enum):
+    """A part of a step, in the order in which they follow each other."""
+
+    DATA = "data"
+    COPY = "copy"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+TRACE_PREFIX = "autotune::"
+
+
+def run_steps(step: Step, feed: Feed, steps: int) -> None:
+    """Train `steps` optimizer steps, each part of them marked in the trace; wait at the end."""
+    for _ in range(steps):
+        for _ in range(step.accumulation):
+            with _marked(Part.DATA):
+                batch = feed.next()
+            with _marked(Part.COPY):
+                batch = step.move(batch)
+            with _marked(Part.FORWARD):
+                loss = step.loss(batch)
+            with _marked(Part.BACKWARD):
+                step.backward(loss)
+        with _marked(Part.OPTIMIZER):
+            step.update()
+    if step.device.type == "cuda":
+        torch.cuda.synchronize(step.device)
+
+
+def _marked(part: Part) -> record_function:
+    return record_function(TRACE_PREFIX + part.value)

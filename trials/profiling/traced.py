@@ -1,0 +1,40 @@
+"""Runs a few steps under torch's profiler."""
+
+import math
+import tempfile
+from pathlib import Path
+
+from torch.profiler import ProfilerActivity, profile
+
+from autotune.trials.loader import Feed
+from autotune.trials.profiling.parts import run_steps
+from autotune.trials.profiling.trace import Operation, read_trace
+from autotune.trials.step import Step
+
+_TRACED_S = 0.2
+_MOST_STEPS = 3
+
+
+def num_steps(step_s: float) -> int:
+    """Return how many steps to trace: 0.2 s of them, at most three, as each event costs memory."""
+    return min(_MOST_STEPS, max(1, math.ceil(_TRACED_S / step_s)))
+
+
+def trace_steps(
+    step: Step, feed: Feed, steps: int, trace_path: str | None = None
+) -> list[Operation]:
+    """Train `steps` optimizer steps and return what ran.
+
+    Args:
+        step: to train with, warmed up.
+        feed: its batches.
+        steps: to trace.
+        trace_path: where the Chrome trace stays; None: it is read and removed.
+    """
+    on_device = [ProfilerActivity.CUDA] if step.device.type == "cuda" else []
+    with profile(activities=[ProfilerActivity.CPU, *on_device]) as profiler:
+        run_steps(step, feed, steps)
+    with tempfile.TemporaryDirectory() as folder:
+        path = trace_path or f"{folder}/trace.json"
+        profiler.export_chrome_trace(path)
+        return read_trace(Path(path))

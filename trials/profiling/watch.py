@@ -1,0 +1,211 @@
+"""Watches one step of the user's own Python, run without the compiler, for what costs speed."""
+
+import contextlib
+import io
+import math
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from autotune.trials.diagnosis import Finding, FindingKind
+from autotune.trials.loader import Feed
+from autotune.trials.profiling.users_code import Line, Sightings
+from autotune.trials.step import Step
+
+TENSOR_CORE_MULTIPLE = 8
+"""Elements of 2 bytes in the 16 that tensor cores read at once (NVIDIA's performance guides)."""
+
+_ROUND_MULTIPLE = 64
+_SMALL = 64  # below it a side costs little, whatever its length
+_aten = torch.ops.aten
+_READS = {
+    _aten._local_scalar_dense.default: ".item(), float(), bool() or int() of a tensor",  # noqa: SLF001
+    _aten.nonzero.default: "nonzero()",
+    _aten.masked_select.default: "masked_select()",
+    _aten._unique2.default: "unique()",  # noqa: SLF001
+    _aten.equal.default: "torch.equal()",
+}
+_PRODUCTS = {
+    getattr(_aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm", "convolution")
+}
+_SYNC_WARNING = "called a synchronizing CUDA operation"
+_ON_DEVICE = "an operation that waits for the device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What one step showed.
+
+    Attributes:
+        findings: synchronisations, prints, shapes.
+        flops: of the model for one batch, forward and backward.
+    """
+
+    findings: tuple[Finding, ...]
+    flops: float
+
+
+def watch_step(step: Step, feed: Feed, folder: Path) -> Watched:
+    """Train one batch without the compiler, which would hide the user's lines, and tell.
+
+    Operators that `torch.utils.flop_counter` does not know count as no work, such as kernels
+    of the user's own. On the CPU, `.cpu()`, `.numpy()` and `.tolist()` do nothing that shows.
+
+    Args:
+        step: the workload's, under any plan, on one rank.
+        feed: its batches.
+        folder: of the workload; lines in it are the user's.
+    """
+    syncs, prints, batch = Sightings(folder), Sightings(folder), step.move(feed.next())
+    sides: set[int] = set()
+    with (
+        torch.compiler.set_stance("force_eager"),
+        contextlib.redirect_stdout(_Listener(prints)),
+        _synchronisations(step.device, syncs, sides),
+        FlopCounterMode(display=False) as counter,
+    ):
+        loss = step.loss(batch)
+        forward = float(counter.get_total_flops())
+        step.backward(loss)
+        total = float(counter.get_total_flops())
+        step.update()
+    return Watched(
+        findings=(*_syncs(syncs), *_prints(prints), *_shapes(sides, step.model)),
+        flops=3.0 * forward if _computes_again(step) else total,
+    )
+
+
+def _computes_again(step: Step) -> bool:
+    """Whether backward counts parts of forward twice; it is then taken as twice the forward."""
+    return step.plan.get("activation_checkpointing", "none") != "none"
+
+
+@contextlib.contextmanager
+def _synchronisations(
+    device: torch.device, sightings: Sightings, sides: set[int]
+) -> Iterator[None]:
+    """Note what waits for a GPU as torch reports it, and on a CPU what would wait for a GPU."""
+    if device.type != "cuda":
+        with _Operators(sides, sightings):
+            yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    with _Operators(sides, None), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = _listener_to_warnings(sightings)
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+def _listener_to_warnings(sightings: Sightings) -> Any:
+    """A `showwarning` that is called at the user's line, while their frame is still there."""
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if _SYNC_WARNING in str(message):
+            sightings.note(_ON_DEVICE)
+
+    return show
+
+
+class _Operators(TorchDispatchMode):
+    """Sees each operator: those that read values go to `reads`, sides of products to `sides`."""
+
+    def __init__(self, sides: set[int], reads: Sightings | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        self._sides, self._reads = sides, reads
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Look, then do as without us."""
+        if self._reads is not None and func in _READS:
+            self._reads.note(_READS[func])
+        if func in _PRODUCTS:
+            self._sides.update(_sides(args))
+        return func(*args, **(kwargs or {}))
+
+
+def _sides(args: Sequence[Any]) -> Iterator[int]:
+    """Yield the sides of a product's matrices; a convolution's are its channels."""
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.dim() >= 2]
+    for tensor in tensors:
+        yield from (tensor.shape[1:2] if tensor.dim() >= 4 else tensor.shape[-2:])
+
+
+class _Listener(io.TextIOBase):
+    """A stdout that notes who writes, and passes it on."""
+
+    def __init__(self, sightings: Sightings) -> None:
+        super().__init__()
+        self._sightings = sightings
+        self._stdout = sys.stdout
+
+    def write(self, text: str) -> int:
+        """Note the line that writes; the end of a line is part of the same print."""
+        if text.strip():
+            self._sightings.note("print")
+        return self._stdout.write(text)
+
+
+def _syncs(sightings: Sightings) -> Iterator[Finding]:
+    for (what, line), count in sightings.counts.items():
+        yield _at(
+            line,
+            FindingKind.HOST_SYNC,
+            f"{what}, {_times(count)}: on a GPU the host waits here until all that was launched "
+            "has ended",
+            "keep the value on the device, or read it once in many steps",
+        )
+
+
+def _prints(sightings: Sightings) -> Iterator[Finding]:
+    for _, line in sightings.counts:
+        yield _at(
+            line,
+            FindingKind.PRINT,
+            "writes to stdout in each step",
+            "print outside of the step, or once in many; the compiler breaks its graph here",
+        )
+
+
+def _shapes(sides: set[int], model: nn.Module) -> Iterator[Finding]:
+    for side in sorted(sides):
+        if side < _SMALL or side % TENSOR_CORE_MULTIPLE == 0:
+            continue
+        owners = [
+            f"{_plain(name)} {tuple(parameter.shape)}"
+            for name, parameter in model.named_parameters()
+            if side in parameter.shape
+        ]
+        whose = ", ".join(owners[:3]) if owners else "a product of activations"
+        padded = _ROUND_MULTIPLE * math.ceil(side / _ROUND_MULTIPLE)
+        yield Finding(
+            kind=FindingKind.SHAPE,
+            what=f"{side} is no multiple of {TENSOR_CORE_MULTIPLE}, which tensor cores want of "
+            f"each side of a matrix product: {whose}",
+            advice=f"pad it to {padded}, the next multiple of {_ROUND_MULTIPLE}",
+        )
+
+
+def _plain(name: str) -> str:
+    """The parameter's name in the user's model, which checkpointing wraps."""
+    return name.replace("_checkpoint_wrapped_module.", "")
+
+
+def _at(line: Line, kind: FindingKind, what: str, advice: str) -> Finding:
+    return Finding(kind=kind, what=what, advice=advice, file=line.file, line=line.line)
+
+
+def _times(count: int) -> str:
+    return "once in a step" if count == 1 else f"{count} times in a step"
