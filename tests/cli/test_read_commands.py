@@ -125,7 +125,7 @@ def file(tmp_path):
     tried = [
         (BASELINE, Purpose.BASELINE, replace(_ok(100.0, 4), diagnosis=SLOW)),
         (BF16, Purpose.PRESET, _ok(150.0, 2, last_loss=math.nan)),
-        (LOADED, Purpose.PRESET, replace(_ok(210.0, 3), diagnosis=FAST)),
+        (LOADED, Purpose.CONFIRM, replace(_ok(210.0, 3), diagnosis=FAST)),
         (LOADED, Purpose.LADDER, FAILED),
     ]
     for number, (plan, purpose, result) in enumerate(tried, start=1):
