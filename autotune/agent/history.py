@@ -1,10 +1,9 @@
 """Everything that is known so far, as an immutable view; all decisions are functions of it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from autotune.search_space.plan import Plan, Value
+from autotune.search_space.plan import Plan
 from autotune.search_space.space import Space
 from autotune.storage.records import TrialRecord
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
@@ -131,23 +130,6 @@ class History:
         """Return how the search's last trial of the plan ended, None if there was none."""
         ends = [t.result.outcome for t in self.search if t.plan == plan]
         return ends[-1] if ends else None
-
-    def effects(self, knob: str, old: Value, new: Value) -> Iterator[float]:
-        """Yield the speed-up of each pair of plans that differ only in `knob`; 0: it failed."""
-        for trial in self.search:
-            if trial.plan.values.get(knob) != new or not trial.result.outcome.is_about_plan:
-                continue
-            without = self.space.possible({knob: old}, trial.plan)
-            before = self.measured.get(without) if without else None
-            # Out of memory is about the batch and the knob together, so it settles nothing.
-            if before is not None and trial.result.outcome is not Outcome.OOM:
-                yield trial.throughput / before.throughput
-
-    def loses(self, knob: str, old: Value, new: Value) -> bool:
-        """Whether the last pair of plans that differ only in `knob` shows that `new` loses."""
-        seen = list(self.effects(knob, old, new))
-        back = [1 / effect for effect in self.effects(knob, new, old) if effect]
-        return any(effect < 1.0 for effect in (seen[-1:] or back[-1:]))
 
 
 def _raced(trial: Done) -> bool:

@@ -1,5 +1,8 @@
 """How much memory a plan will need, from peaks measured at other batch sizes."""
 
+import math
+import statistics
+
 from autotune.agent.history import Done, History
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome
@@ -26,6 +29,9 @@ _HOLD_NO_MORE: dict[Value, frozenset[Value]] = {
     "fsdp_zero3": frozenset({"fsdp_zero3"}),
     "hsdp": frozenset({"hsdp", "fsdp_zero3"}),
 }
+# Weights, gradients and the two moments of Adam in fp32.
+_BYTES_PER_PARAMETER = 16
+_DOUBT, _DOUBT_FROM_OTHERS = 0.25, 0.5  # deviation of the logarithm of a peak guessed from one
 _OTHERWISE_COMPARED = frozenset({*_SAVES_MEMORY, "compile_scope", "sharding"})
 
 
@@ -59,6 +65,12 @@ def _too_big(trial: Done, history: History) -> bool:
 
 def predicted_bytes(plan: Plan, history: History) -> float | None:
     """Return the peak of `a + b * batch` through the two nearest measured batches, or None."""
+    line = _line(plan, history)
+    return None if line is None else line[0] + line[1] * int(plan["batch_size"])
+
+
+def _line(plan: Plan, history: History) -> tuple[float, float] | None:
+    """Return `a` and `b` in bytes through the peaks of the plan's two largest measured batches."""
     peaks = sorted(
         (int(other["batch_size"]), measurement.memory_bytes)
         for other, measurement in history.measured.items()
@@ -68,7 +80,55 @@ def predicted_bytes(plan: Plan, history: History) -> float | None:
         return None
     (low, low_bytes), (high, high_bytes) = peaks[-2:]
     per_sample = (high_bytes - low_bytes) / (high - low)
-    return high_bytes + per_sample * (int(plan["batch_size"]) - high)
+    return high_bytes - per_sample * high, per_sample
+
+
+def chance_to_fit(plan: Plan, history: History) -> float:
+    """Return the probability that the plan leaves its headroom, 1 where nothing speaks against it.
+
+    Two peaks of its settings at other batches decide it. One is taken to be a fixed part, which
+    other settings or the size of the model tell, and one that grows with the batch.
+    """
+    if cannot_fit(plan, history):
+        return 0.0
+    if predicted_bytes(plan, history) is not None:
+        return 1.0
+    nearest = _most_alike(plan, history)
+    if nearest is None:
+        return 1.0
+    other, peak = nearest
+    fixed = min(_fixed_bytes(history), peak)
+    growth = int(plan["batch_size"]) / int(other["batch_size"])
+    guess = fixed + (peak - fixed) * growth
+    doubt = _DOUBT if same_but_batch(plan, other) else _DOUBT_FROM_OTHERS
+    if growth <= 1.0:
+        return 1.0
+    z = math.log(history.memory_cap_bytes / guess) / doubt
+    return (1.0 + math.erf(z / math.sqrt(2.0))) / 2.0
+
+
+def _most_alike(plan: Plan, history: History) -> tuple[Plan, int] | None:
+    """Return the measured plan that differs least in what memory depends on, and its peak."""
+    found = [(o, m.memory_bytes) for o, m in history.measured.items() if m.memory_bytes]
+
+    def distance(entry: tuple[Plan, int]) -> tuple[int, float]:
+        other = entry[0]
+        differing = set(plan.diff(other)) - _FOLLOWS_BATCH - _NO_MEMORY
+        return len(differing), -int(other["batch_size"])
+
+    return min(found, key=distance, default=None)
+
+
+def _fixed_bytes(history: History) -> float:
+    """Return what is needed at any batch: where lines through two peaks begin, or a guess."""
+    starts = [start for plan in history.measured if (start := _start(plan, history)) is not None]
+    guess = _BYTES_PER_PARAMETER * history.space.facts.num_parameters / history.space.num_ranks
+    return max(0.0, statistics.median(starts)) if starts else guess
+
+
+def _start(plan: Plan, history: History) -> float | None:
+    line = _line(plan, history)
+    return None if line is None else line[0]
 
 
 def same_but_batch(plan: Plan, other: Plan) -> bool:
