@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import statistics
 
 from autotune.trials.interval import relative_half_width
 
@@ -13,9 +14,9 @@ class Over(Exception):  # noqa: N818  no error: the search may stop
 class Game:
     """One search on one table, until it has measured a plan near the best one.
 
-    Each seed sees its own resample of every plan's windows (with replacement), so that strategies
-    without any chance in them are not judged by one draw of the noise. How near a plan is to the
-    best is judged by the recorded throughput, which no strategy sees.
+    Each seed sees one of the processes that measured a plan, and a resample of its windows (with
+    replacement), so that strategies without any chance in them are not judged by one draw of the
+    noise. How near a plan is to the best is judged by the median of its processes.
 
     Args:
         table: recorded.
@@ -28,8 +29,12 @@ class Game:
         self.table, self.space, self.seed = table, table.space, seed
         self.memory_cap_bytes = memory_cap_bytes
         rng = random.Random(seed)  # noqa: S311  not for secrets
-        self.results = {plan: resampled(r, rng) for plan, r in table.results.items()}
-        self.truth = {p: self.value(r) for p, r in table.results.items()}
+        drawn = {plan: rng.choice(processes) for plan, processes in table.results.items()}
+        self.results = {plan: resampled(result, rng) for plan, result in drawn.items()}
+        self.truth = {
+            plan: statistics.median(map(self.value, processes))
+            for plan, processes in table.results.items()
+        }
         self.best = max(self.truth.values())
         self.near = near
         self.spent_s, self.progress = 0.0, []  # (seconds spent, share of the best) at each gain

@@ -120,18 +120,16 @@ CPU = {
     "deep_mlp": [
         {
             "precision": ("fp32", "bf16"),
-            "batch_size": (32, 128, 512, 2048, 8192),
+            "batch_size": (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
             "optimizer_impl": ("default", "foreach", "fused"),
-            "threads": (2, 1),
             "workers": (0, 1),
         },
         {
             "compile_mode": ("default",),
             "compile_scope": ("model", "block"),
             "precision": ("fp32", "bf16"),
-            "batch_size": (128, 2048, 8192),
+            "batch_size": (128, 512, 2048, 8192),
             "optimizer_impl": ("default", "fused"),
-            "threads": (2, 1),
         },
         {
             "precision": ("fp32", "bf16"),
@@ -143,19 +141,17 @@ CPU = {
     "digits_cnn": [
         {
             "precision": ("fp32", "bf16"),
-            "batch_size": (8, 32, 128, 512),
+            "batch_size": (8, 16, 32, 64, 128, 256, 512),
             "optimizer_impl": ("default", "fused"),
             "memory_format": ("contiguous", "channels_last"),
             "workers": (0, 1, 2),
-            "threads": (2, 1),
         },
         {
             "compile_mode": ("default",),
             "precision": ("fp32", "bf16"),
-            "batch_size": (32, 128),
+            "batch_size": (32, 128, 512),
             "memory_format": ("contiguous", "channels_last"),
             "workers": (0, 2),
-            "threads": (2, 1),
         },
         {
             "batch_size": (32, 128),

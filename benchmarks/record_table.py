@@ -4,13 +4,16 @@
     python benchmarks/record_table.py gpt --limit 9m      # goes on where the first one stopped
 
 The plans come in a shuffled order in which every compile mode and precision has its share from the
-start, so that a recording cut short shows something of everything. Each trial compiles everything
-itself. What was recorded on another machine is not gone on with.
+start, so that a recording cut short shows something of everything. When all are there, those near
+the best are measured again in fresh processes: the best of many single measurements is a lucky
+one. Each trial compiles everything itself. What was recorded on another machine is not gone on
+with.
 """
 
 import argparse
 import collections
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -22,11 +25,11 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 from grids import plans_of  # noqa: E402
 
 from autotune.agent.spaces import this_machine  # noqa: E402
-from autotune.cli.parsing import parse_budget  # noqa: E402
+from autotune.cli.parsing import parse_budget, parse_fixed  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
 from autotune.dispatch.site import LocalSite  # noqa: E402
 from autotune.dispatch.table import Table, append_result, read_table, start_table  # noqa: E402
-from autotune.search_space.space import build_space  # noqa: E402
+from autotune.search_space.space import Narrowing, build_space  # noqa: E402
 from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
 from autotune.trials.result import Purpose  # noqa: E402
 
@@ -46,12 +49,16 @@ def main():
         site.look_at(workload, args.seed)
         runner.start()
         facts = site.facts(300.0)
-        plans = in_order(plans_of(args.example, build_space(facts, hardware)), args.seed)
-        path, table = open_table(args, hardware, facts)
-        todo = collections.deque(plan for plan in plans if plan not in table.results)
+        space = build_space(facts, hardware, Narrowing(fix=args.fix))
+        plans = in_order(plans_of(args.example, space), args.seed)
+        path = open_table(args, hardware, facts)
+        todo = missing(path, plans)
         print(f"{path}: {len(plans) - len(todo)} of {len(plans)} plans are there", flush=True)
         record(runner, todo, path, workload, args)
-    print(f"{len(todo)} plans are left; logs in {logs}")
+        while not todo and (todo := contenders(path, args)):
+            print(f"{len(todo)} plans near the best are measured again", flush=True)
+            record(runner, todo, path, workload, args)
+    print(f"{len(todo)} trials are left; logs in {logs}")
 
 
 def parse_args():
@@ -59,10 +66,14 @@ def parse_args():
     parser.add_argument("example", choices=["gpt", "digits_cnn", "deep_mlp"])
     parser.add_argument("--limit", type=parse_budget, default="25m", help="wall clock")
     parser.add_argument("--measure-s", type=float, default=3.0, help="windows of a trial, at most")
+    parser.add_argument("--fix", action="append", help="hold a knob: knob=value")
+    parser.add_argument("--processes", type=int, default=3, help="of each plan near the best")
+    parser.add_argument("--near", type=float, default=0.85, help="of the best: those plans")
     parser.add_argument("--seed", type=int, default=0, help="of the order and of every trial")
     parser.add_argument("--out", type=Path, default=TABLES, help="folder of the table")
     parser.add_argument("--note", default="", help="what a reader of the table must know")
     args = parser.parse_args()
+    args.fix = parse_fixed(args.fix)
     args.end = time.monotonic() + args.limit
     return args
 
@@ -81,7 +92,7 @@ def in_order(plans, seed):
 
 
 def open_table(args, hardware, facts):
-    """Return the file, and what an earlier recording left in it."""
+    """Return the file of the table, a new one or that of an earlier recording."""
     device = "cpu" if hardware.device_kind == "cpu" else hardware.device_name
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"{args.example}-{'-'.join(device.lower().split())}.jsonl"
@@ -91,16 +102,34 @@ def open_table(args, hardware, facts):
         facts=facts,
         protocol=Protocol(max_measure_s=args.measure_s, max_warm_up_s=5.0),
         how=f"each trial compiled everything itself. {args.note}".strip(),
+        fix=args.fix,
         results={},
     )
     if not path.exists():
         start_table(path, table)
-        return path, table
     found = read_table(path)
-    mine, theirs = ((t.hardware.fingerprint, t.facts.source_hash) for t in (table, found))
+    mine, theirs = ((t.hardware.fingerprint, t.facts.source_hash, t.fix) for t in (table, found))
     if mine != theirs:
-        sys.exit(f"{path} was recorded on another machine, or of another workload; move it away")
-    return path, found
+        sys.exit(f"{path} was recorded on another machine or of another workload; move it away")
+    return path
+
+
+def missing(path, plans):
+    known = read_table(path).results
+    return collections.deque(plan for plan in plans if plan not in known)
+
+
+def contenders(path, args):
+    """Return the plans near the best that were measured in too few processes, once each."""
+    results = read_table(path).results
+    least = args.near * max(map(speed, results.values()))
+    near = [plan for plan, again in results.items() if speed(again) >= least]
+    return collections.deque(plan for plan in near if len(results[plan]) < args.processes)
+
+
+def speed(results):
+    """The median over processes; one that failed counts as 0."""
+    return statistics.median(r.measurement.throughput if r.measurement else 0 for r in results)
 
 
 def record(runner, todo, path, workload, args):

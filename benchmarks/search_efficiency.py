@@ -63,9 +63,8 @@ def play_all(path, args):
 def played(name, path, seed):
     """Return the progress of one game: (device-seconds, share of the best) at each gain."""
     table = read_table(path)
-    cap = SearchSettings(budget_s=1.0).memory_cap_bytes(table.hardware)
-    game = play(name, Game(table, memory_cap_bytes=cap, seed=seed, near=max(SHARES)))
-    return game.progress
+    game = Game(table, memory_cap_bytes=memory_cap(table), seed=seed, near=max(SHARES))
+    return play(name, game).progress
 
 
 def seconds_to(progress, share):
@@ -73,12 +72,16 @@ def seconds_to(progress, share):
 
 
 def headline(path, table):
-    ran = [r.measurement.throughput for r in table.results.values() if r.measurement]
-    total_s = sum(r.total_s for r in table.results.values())
+    total_s = sum(processes[0].total_s for processes in table.results.values())
+    game = Game(table, memory_cap_bytes=memory_cap(table), seed=0)
     return (
         f"\n### {path.stem}: {len(table.results)} plans on {table.hardware.device_name}, "
-        f"{total_s / 60:.0f} device-minutes, best {max(ran):,.0f} samples/s\n"
+        f"{total_s / 60:.0f} device-minutes, best {game.best:,.0f} samples/s\n"
     )
+
+
+def memory_cap(table):
+    return SearchSettings(budget_s=1.0).memory_cap_bytes(table.hardware)
 
 
 def markdown(games):

@@ -29,7 +29,8 @@ _BETWEEN_PROCESSES = 0.015  # by which the log speeds of two processes differ
 _RACED = 0.05  # more, for a trial that was stopped early
 _UNKNOWN_LOADER = 0.25  # deviation of the log waiting time with workers not measured yet
 _OVERHEAD_MS = {"cuda": 6.0, "cpu": 3.0}  # of a step, whatever the batch
-_MOST_OVERHEAD, _LEAST_OVERHEAD = 0.8, 0.1  # share of a step
+_MOST_OVERHEAD = 0.8  # share of a step
+_LEAST_OF_OWN_BATCH = 0.1  # the batch of half the top speed, over the user's own
 
 Array = NDArray[np.float64]
 
@@ -71,7 +72,7 @@ class Forecast:
         self._loading = loading_of(history)
         self._expected: dict[tuple[str, Value], Expectation] = {}
         self._numbers: dict[tuple[str, Value], int] = {}
-        self._half_batch = _half_batch(history.best, hardware)
+        self._half_batch = _half_batch(history, hardware)
 
     def of(self, plans: Sequence[Plan]) -> list[Outlook]:
         """Return the outlook of each plan."""
@@ -186,16 +187,18 @@ class Forecast:
         ])  # fmt: skip
 
 
-def _half_batch(trial: Done, hardware: Hardware) -> float:
-    """Return the batch at which half of the top speed is reached, from one trial.
+def _half_batch(history: History, hardware: Hardware) -> float:
+    """Return the batch at which half of the top speed is reached, from the best trial.
 
     A step is a fixed part, such as starting kernels, and one that grows with the batch. Their
     ratio is the batch sought. No step is without the first: larger batches fill a device better.
     """
-    assert trial.result.measurement is not None
-    fixed = _OVERHEAD_MS[hardware.device_kind] / trial.result.measurement.step_ms
-    share = min(max(fixed, _LEAST_OVERHEAD), _MOST_OVERHEAD)
-    return int(trial.plan["batch_size"]) * share / (1.0 - share)
+    best = history.best
+    assert best.result.measurement is not None
+    share = _OVERHEAD_MS[hardware.device_kind] / best.result.measurement.step_ms
+    share = min(share, _MOST_OVERHEAD)
+    least = _LEAST_OF_OWN_BATCH * int(history.space.baseline["batch_size"])
+    return max(least, int(best.plan["batch_size"]) * share / (1.0 - share))
 
 
 def _noise(trial: Done) -> float:

@@ -1,5 +1,8 @@
 """Who is asked first: the proposers of each part of a search, in their order."""
 
+from collections.abc import Sequence
+
+from autotune.agent.earlier import Found, Remembered
 from autotune.agent.focus import Focus, among_ranks, inside_a_rank
 from autotune.agent.promising import Promising
 from autotune.agent.proposal import Proposer
@@ -12,9 +15,12 @@ STRONG = 1.04  # expected gain from which a sharding is worth a trial before oth
 LIKELY = 0.4  # chance of a gain from which a plan is worth a trial before unlikely shardings
 
 
-def whole_search(settings: SearchSettings, hardware: Hardware) -> tuple[Proposer, ...]:
+def whole_search(
+    settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+) -> tuple[Proposer, ...]:
     """Return the order in which every knob is tuned at once."""
     return (
+        Remembered(found=earlier),
         Shardings(at_least=STRONG),
         _promising(settings, hardware, LIKELY),
         Shardings(at_least=0.0),
@@ -31,9 +37,12 @@ def for_scouts(settings: SearchSettings, hardware: Hardware) -> tuple[Proposer, 
     )
 
 
-def after_scouts(settings: SearchSettings, hardware: Hardware) -> tuple[Proposer, ...]:
+def after_scouts(
+    settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+) -> tuple[Proposer, ...]:
     """Return the order on all devices of a trial, where scouts tuned what acts inside a rank."""
     return (
+        Remembered(found=earlier),
         Adopted(most=settings.adopted),
         Shardings(at_least=STRONG),
         Focus(knobs=among_ranks, proposer=_promising(settings, hardware, LIKELY)),

@@ -14,7 +14,7 @@ from autotune.errors import UsageError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import Space, build_space
+from autotune.search_space.space import Narrowing, Space, build_space
 from autotune.trials.request import Protocol
 from autotune.trials.result import TrialResult
 
@@ -29,7 +29,9 @@ class Table:
         name: of the workload.
         protocol: that every trial kept to.
         how: what else a reader must know, in words.
-        results: of each plan; trials that say nothing about their plan are not among them.
+        fix: knobs that were held, as `--fix` takes them.
+        results: of each plan, in every process that measured it; trials that say nothing about
+            their plan are not among them.
     """
 
     name: str
@@ -37,12 +39,13 @@ class Table:
     facts: WorkloadFacts
     protocol: Protocol
     how: str
-    results: Mapping[Plan, TrialResult]
+    fix: tuple[tuple[str, str], ...] = ()
+    results: Mapping[Plan, tuple[TrialResult, ...]]
 
     @property
     def space(self) -> Space:
         """The recorded plans, and no other."""
-        return build_space(self.facts, self.hardware).only(self.results)
+        return build_space(self.facts, self.hardware, Narrowing(fix=self.fix)).only(self.results)
 
 
 def read_table(path: Path) -> Table:
@@ -57,7 +60,10 @@ def read_table(path: Path) -> Table:
         table = _table(header)
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{path} is no recorded table: {error}; record one anew") from error
-    return replace(table, results=dict(map(_result, filter(_is_whole, rows))))
+    results: dict[Plan, tuple[TrialResult, ...]] = {}
+    for plan, result in map(_result, filter(_is_whole, rows)):
+        results[plan] = (*results.get(plan, ()), result)
+    return replace(table, results=results)
 
 
 def start_table(path: Path, table: Table) -> None:
@@ -66,6 +72,7 @@ def start_table(path: Path, table: Table) -> None:
     header = {
         "name": table.name,
         "how": table.how,
+        "fix": dict(table.fix),
         "hardware": table.hardware.to_dict(),
         "facts": facts.to_dict(),
         "protocol": _fields(table.protocol),
@@ -89,6 +96,7 @@ def _table(header: dict[str, Any]) -> Table:
         facts=WorkloadFacts.from_dict(header["facts"]),
         protocol=Protocol(**header["protocol"]),
         how=header["how"],
+        fix=tuple(header["fix"].items()),
         results={},
     )
 
