@@ -11,6 +11,7 @@ from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
+FOLLOWS_BATCH = frozenset({"batch_size", "accumulation"})
 MAX_INFRA = 2  # the first failure of the infrastructure is retried
 
 
@@ -89,6 +90,16 @@ class History:
         return {t.plan: t.result.measurement for t in trials if t.result.measurement}
 
     @cached_property
+    def peaks(self) -> dict[Plan, dict[int, int]]:
+        """Measured memory in bytes by batch, of each plan but for its batch."""
+        found: dict[Plan, dict[int, int]] = {}
+        for plan, measurement in self.measured.items():
+            if measurement.memory_bytes is not None:
+                batches = found.setdefault(but_batch(plan), {})
+                batches[int(plan["batch_size"])] = measurement.memory_bytes
+        return found
+
+    @cached_property
     def tried(self) -> frozenset[Plan]:
         """Plans not to run again in the search: known, running, or lost twice to `infra`."""
         known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
@@ -130,6 +141,11 @@ class History:
         """Return how the search's last trial of the plan ended, None if there was none."""
         ends = [t.result.outcome for t in self.search if t.plan == plan]
         return ends[-1] if ends else None
+
+
+def but_batch(plan: Plan) -> Plan:
+    """Return what of the plan does not follow from the batch."""
+    return Plan(tuple(item for item in plan.items if item[0] not in FOLLOWS_BATCH))
 
 
 def _raced(trial: Done) -> bool:
