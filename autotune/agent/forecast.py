@@ -15,11 +15,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.agent.history import Done, History
+from autotune.agent.history import FOLLOWS_BATCH, Done, History
 from autotune.agent.levers import Expectation, expectation
 from autotune.agent.loading import compute_s, loading_of
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
+from autotune.search_space.space import FOLLOWS
 
 _RELATED = 0.85  # correlation of two values of a knob, in how they deviate from what is expected
 _PER_DOUBLING = 0.12  # deviation of the log speed with each doubling of the batch
@@ -169,7 +170,7 @@ class Forecast:
     @cached_property
     def _names(self) -> tuple[str, ...]:
         names = (domain.knob.name for domain in self._history.space.domains)
-        return tuple(n for n in names if n not in ("batch_size", "accumulation"))
+        return tuple(n for n in names if n not in FOLLOWS_BATCH)
 
     def _codes(self, plan: Plan) -> list[int]:
         """A number for each knob's value, equal for equal values."""
@@ -195,8 +196,8 @@ def _half_batch(history: History, hardware: Hardware) -> float:
     """
     best = history.best
     assert best.result.measurement is not None
-    share = _OVERHEAD_MS[hardware.device_kind] / best.result.measurement.step_ms
-    share = min(share, _MOST_OVERHEAD)
+    micro_step_ms = best.result.measurement.step_ms / int(best.plan.get(FOLLOWS, 1))
+    share = min(_OVERHEAD_MS[hardware.device_kind] / micro_step_ms, _MOST_OVERHEAD)
     least = _LEAST_OF_OWN_BATCH * int(history.space.baseline["batch_size"])
     return max(least, int(best.plan["batch_size"]) * share / (1.0 - share))
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import Space
+from autotune.search_space.space import FOLLOWS, Space
 from autotune.storage.records import TrialRecord
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 
 SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
-FOLLOWS_BATCH = frozenset({"batch_size", "accumulation"})
+FOLLOWS_BATCH = frozenset({"batch_size", FOLLOWS})
 MAX_INFRA = 2  # the first failure of the infrastructure is retried
 
 

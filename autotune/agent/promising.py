@@ -98,7 +98,8 @@ class Promising:
 
     def _trial_s(self, plan: Plan, outlook: Outlook, history: History) -> float:
         # A large batch makes long steps, and a trial has so many of them.
-        steps_s = _STEPS * int(plan["batch_size"]) / outlook.throughput
+        samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
+        steps_s = _STEPS * samples / outlook.throughput
         return max(steps_s, expected_s(plan, history, self.hardware))
 
     def _together(self, history: History, forecast: Forecast) -> Iterator[Plan]:
