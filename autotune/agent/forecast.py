@@ -26,7 +26,9 @@ _RELATED = 0.85  # correlation of two values of a knob, in how they deviate from
 _PER_DOUBLING = 0.12  # deviation of the log speed with each doubling of the batch
 _TOGETHER = 0.1  # deviation of the log speed of settings beside each other
 _ALIKE, _ALIKE_BATCH = 0.8, 0.9  # of that, shared with a plan one setting, one doubling away
-_BETWEEN_PROCESSES = 0.015  # by which the log speeds of two processes differ
+# By how much the log speed of a plan may vary between processes: on a quiet machine, on a busy one
+# and on one that others disturb. What was measured decides which it is.
+_BETWEEN_PROCESSES = (0.015, 0.05, 0.15)
 _RACED = 0.05  # more, for a trial that was stopped early
 _UNKNOWN_LOADER = 0.25  # deviation of the log waiting time with workers not measured yet
 _OVERHEAD_MS = {"cuda": 6.0, "cpu": 3.0}  # of a step, whatever the batch
@@ -107,24 +109,39 @@ class Forecast:
         return [*(trial.plan for trial in self._trials), *self._history.pending]
 
     @cached_property
+    def _between_processes(self) -> float:
+        """The deviation between processes that makes what was measured most likely."""
+        return max(_BETWEEN_PROCESSES, key=self._log_likelihood)
+
+    def _log_likelihood(self, between_processes: float) -> float:
+        covariance = self._measured_covariance(between_processes)
+        misfit = self._surprise @ np.linalg.solve(covariance, self._surprise)
+        return -float(misfit + np.linalg.slogdet(covariance).logabsdet) / 2
+
+    def _measured_covariance(self, between_processes: float) -> Array:
+        noise = [_noise(trial, between_processes) ** 2 for trial in self._trials]
+        return self._among_trials + np.diag(noise)
+
+    @cached_property
+    def _among_trials(self) -> Array:
+        plans = [trial.plan for trial in self._trials]
+        return self._covariance(plans, plans)
+
+    @cached_property
     def _inverse(self) -> Array:
-        noise = [_noise(trial) ** 2 for trial in self._trials]
-        noise += [_BETWEEN_PROCESSES**2] * len(self._history.pending)
+        noise = [_noise(trial, self._between_processes) ** 2 for trial in self._trials]
+        noise += [self._between_processes**2] * len(self._history.pending)
         covariance = self._covariance(self._seen, self._seen) + np.diag(noise)
         return np.asarray(np.linalg.inv(covariance), dtype=np.float64)
 
     @cached_property
     def _weights(self) -> Array:
         """What running plans will give is not known: they are taken to be as expected."""
-        known = len(self._trials)
-        if known == len(self._seen):
-            return self._inverse @ self._surprise
-        noise = np.diag([_noise(trial) ** 2 for trial in self._trials])
-        among = self._covariance(self._seen[:known], self._seen[:known]) + noise
+        covariance = self._measured_covariance(self._between_processes)
         rest = np.zeros(len(self._history.pending))
-        return np.concatenate([np.linalg.solve(among, self._surprise), rest])
+        return np.concatenate([np.linalg.solve(covariance, self._surprise), rest])
 
-    @property
+    @cached_property
     def _surprise(self) -> Array:
         """By how much the logarithms of the measured speeds are off what was expected."""
         found = np.array([-math.log(compute_s(trial)) for trial in self._trials])
@@ -202,11 +219,11 @@ def _half_batch(history: History, hardware: Hardware) -> float:
     return max(least, int(best.plan["batch_size"]) * share / (1.0 - share))
 
 
-def _noise(trial: Done) -> float:
+def _noise(trial: Done, between_processes: float) -> float:
     measurement = trial.result.measurement
     assert measurement is not None
     half = math.log(measurement.throughput_high / measurement.throughput_low) / 2
-    return math.hypot(_BETWEEN_PROCESSES, half / 2, _RACED if measurement.raced else 0.0)
+    return math.hypot(between_processes, half / 2, _RACED if measurement.raced else 0.0)
 
 
 def _normal(z: float) -> float:

@@ -66,27 +66,29 @@ class Promising:
 
     def candidates(self, history: History) -> Iterator[Proposal]:
         """Yield the plans that may well gain, most for their time first."""
-        enough = history.best.throughput * (1 + self.gain)
-        for one in self._ranked(history):
-            if one.runs * one.outlook.chance(enough) >= self.chance:
-                yield _proposal(one, history)
-
-    def _ranked(self, history: History) -> list[Candidate]:
         forecast = Forecast(history, self.hardware)
+        reached = _reached(history, forecast)
+        for one in self._ranked(history, forecast, reached):
+            if one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance:
+                yield _proposal(one, reached)
+
+    def _ranked(self, history: History, forecast: Forecast, reached: float) -> list[Candidate]:
         bases = dict.fromkeys(self._together(history, forecast), history.best)
         for base in _bases(history):
             bases = dict.fromkeys(_changed(base, history), base) | bases
         plans = [p for p in bases if p not in history.tried and not cannot_fit(p, history)]
         found = [
-            self._candidate(plan, bases[plan], outlook, history)
+            self._candidate(plan, bases[plan], outlook, history, reached)
             for plan, outlook in zip(plans, forecast.of(plans), strict=True)
         ]
         return sorted(found, key=lambda one: -one.worth)
 
-    def _candidate(self, plan: Plan, base: Done, outlook: Outlook, history: History) -> Candidate:
+    def _candidate(
+        self, plan: Plan, base: Done, outlook: Outlook, history: History, reached: float
+    ) -> Candidate:
         runs = chance_to_run(plan, history) * chance_to_fit(plan, history)
         trial_s = self._trial_s(plan, outlook, history)
-        gain = outlook.gain(history.best.throughput)
+        gain = outlook.gain(reached)
         return Candidate(
             plan=plan,
             base=base,
@@ -131,6 +133,12 @@ class Promising:
         return _PRICE * (self._trial_s(plan, outlook, history) / usual_s - 1.0)
 
 
+def _reached(history: History, forecast: Forecast) -> float:
+    """Return the throughput of the best plans, less what the fastest owes to luck."""
+    measured = [trial.plan for trial in _bases(history)]
+    return max(outlook.throughput for outlook in forecast.of(measured))
+
+
 def _bases(history: History) -> list[Done]:
     """Return the best trial, and the next ones where they are nearly as fast."""
     best = history.best
@@ -173,9 +181,9 @@ def _has_workers(name: str, plan: Plan) -> bool:
     return name == "workers" and int(plan[name]) > 0
 
 
-def _proposal(one: Candidate, history: History) -> Proposal:
+def _proposal(one: Candidate, reached: float) -> Proposal:
     changed = [name for name in one.plan.diff(one.base.plan) if name in one.plan]
-    gain = one.outlook.throughput / history.best.throughput - 1
+    gain = one.outlook.throughput / reached - 1
     because = "; ".join(dict.fromkeys(why(name, one.plan[name], one.base) for name in changed))
     reason = (
         f"{describe_diff(one.plan, one.base.plan)} on top of trial {one.base.number}: {because} "
