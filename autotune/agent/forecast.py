@@ -23,12 +23,12 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import FOLLOWS
 
 _RELATED = 0.85  # correlation of two values of a knob, in how they deviate from what is expected
-_PER_DOUBLING = 0.12  # deviation of the log speed with each doubling of the batch
+_PER_DOUBLING = 0.2  # deviation of the log speed with each doubling of the batch
 _TOGETHER = 0.1  # deviation of the log speed of settings beside each other
 _ALIKE, _ALIKE_BATCH = 0.8, 0.9  # of that, shared with a plan one setting, one doubling away
 # By how much the log speed of a plan may vary between processes: on a quiet machine, on a busy one
-# and on one that others disturb. What was measured decides which it is.
-_BETWEEN_PROCESSES = (0.015, 0.05, 0.15)
+# and on one that others disturb, each with its probability before anything was measured.
+_BETWEEN_PROCESSES = {0.015: 0.9, 0.05: 0.08, 0.15: 0.02}
 _RACED = 0.05  # more, for a trial that was stopped early
 _UNKNOWN_LOADER = 0.25  # deviation of the log waiting time with workers not measured yet
 _OVERHEAD_MS = {"cuda": 6.0, "cpu": 3.0}  # of a step, whatever the batch
@@ -110,13 +110,14 @@ class Forecast:
 
     @cached_property
     def _between_processes(self) -> float:
-        """The deviation between processes that makes what was measured most likely."""
-        return max(_BETWEEN_PROCESSES, key=self._log_likelihood)
+        """The deviation between processes that is most likely, given what was measured."""
+        return max(_BETWEEN_PROCESSES, key=self._log_probability)
 
-    def _log_likelihood(self, between_processes: float) -> float:
+    def _log_probability(self, between_processes: float) -> float:
         covariance = self._measured_covariance(between_processes)
         misfit = self._surprise @ np.linalg.solve(covariance, self._surprise)
-        return -float(misfit + np.linalg.slogdet(covariance).logabsdet) / 2
+        likelihood = -float(misfit + np.linalg.slogdet(covariance).logabsdet) / 2
+        return likelihood + math.log(_BETWEEN_PROCESSES[between_processes])
 
     def _measured_covariance(self, between_processes: float) -> Array:
         noise = [_noise(trial, between_processes) ** 2 for trial in self._trials]
