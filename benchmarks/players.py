@@ -1,8 +1,8 @@
 """The strategies that are compared: this agent, and what one would otherwise do.
 
 Each takes a `Game` and measures plans until the game is over or it knows nothing more to try. All
-but the agent get the better of doubtful cases: a plan that they propose again, or that excludes
-itself, costs them nothing.
+but the agent get the better of doubtful cases: a plan that they propose again, or that is not in
+the table, costs them nothing.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from autotune.search_space.plan import Plan
 from autotune.trials.request import TrialRequest
 
 BUDGET_S = 3600.0
-MOST_ASKS = 3000
+MOST_REPEATS = 10
 PLATEAU = 0.05  # relative gain below which DeepSpeed takes larger batches to be no faster
 DEEPSPEED_PATIENCE = 5  # its trials without a gain, after which it stops
 
@@ -107,20 +107,34 @@ def gaussian_process(game):
 
 
 def optimise(game, sampler, *, ordered, conditional=True):
+    """Ask until the table is known; whoever repeats himself gets a plan at random instead."""
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    for _ in range(MOST_ASKS):
+    rng, repeats = random.Random(game.seed), 0  # noqa: S311  not for secrets
+    while len(game.known) < len(game.results):
+        if repeats == MOST_REPEATS:
+            left = [plan for plan in game.results if plan not in game.known]
+            study.enqueue_trial(encoded(rng.choice(left), game.space, ordered))
         trial = study.ask()
         plan = suggest(trial, game.space, ordered, conditional)
-        if plan is None:
+        repeats = 0 if plan and plan not in game.known else repeats + 1
+        if plan is None or repeats:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
             continue
-        result = game.measure(plan)
-        if result.measurement is None and not ordered:
+        value = game.value(game.measure(plan))
+        if not value and not ordered:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
             continue
         if ordered:
-            trial.set_constraint("runs", 0.0 if game.value(result) else 1.0)
-        study.tell(trial, math.log(game.value(result) or 1.0))
+            trial.set_constraint("runs", 0.0 if value else 1.0)
+        study.tell(trial, math.log(value or 1.0))
+
+
+def encoded(plan, space, ordered):
+    """The plan as Optuna's parameters; knobs that it lacks are at their first value."""
+    given = {d.knob.name: plan.get(d.knob.name, d.values[0]) for d in space.domains}
+    in_order = [d for d in space.domains if ordered and d.knob.any_count]
+    places = {d.knob.name: sorted(d.values, key=int).index(given[d.knob.name]) for d in in_order}
+    return given | places
 
 
 def suggest(trial, space, ordered, conditional):

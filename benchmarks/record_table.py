@@ -142,10 +142,11 @@ def missing(path, plans):
 
 
 def contenders(path, args):
-    """Return the plans near the best that were measured in too few processes, once each."""
+    """Return the plans near the best that lack processes, once each, the shortest trials first."""
     results = read_table(path).results
     least = args.near * max(map(speed, results.values()))
     near = [plan for plan, again in results.items() if speed(again) >= least]
+    near.sort(key=lambda plan: results[plan][0].total_s)
     return collections.deque(plan for plan in near if len(results[plan]) < args.processes)
 
 

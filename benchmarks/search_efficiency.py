@@ -10,11 +10,13 @@ a table in Markdown for each recorded one, and draws the best so far against dev
 import argparse
 import concurrent.futures
 import math
+import os
 import statistics
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+os.environ["OMP_NUM_THREADS"] = "1"  # the GP sampler's matrices are small
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from games import Game  # noqa: E402
