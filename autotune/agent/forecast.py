@@ -75,6 +75,7 @@ class Forecast:
         self._loading = loading_of(history)
         self._expected: dict[tuple[str, Value], Expectation] = {}
         self._numbers: dict[tuple[str, Value], int] = {}
+        self._rows: dict[Plan, tuple[list[int], Array]] = {}
         self._half_batch = _half_batch(history, hardware)
 
     def of(self, plans: Sequence[Plan]) -> list[Outlook]:
@@ -164,22 +165,29 @@ class Forecast:
         return self._expected[name, value]
 
     def _variance(self, plans: Sequence[Plan]) -> Array:
-        own = [self._spreads(plan) ** 2 for plan in plans]
-        doublings = np.abs(self._doublings(plans))
-        together = _TOGETHER**2
-        return np.array([s.sum() for s in own]) + _PER_DOUBLING**2 * doublings + together
+        settings = np.array([(self._row(plan)[1] ** 2).sum() for plan in plans])
+        return settings + _PER_DOUBLING**2 * np.abs(self._doublings(plans)) + _TOGETHER**2
 
     def _covariance(self, plans: Sequence[Plan], others: Sequence[Plan]) -> Array:
         here, there = self._doublings(plans)[:, None], self._doublings(others)[None, :]
         shared = np.minimum(np.abs(here), np.abs(there)) * (here * there > 0)
-        spreads = [np.array([self._spreads(plan) for plan in group]) for group in (plans, others)]
-        codes = [np.array([self._codes(plan) for plan in group]) for group in (plans, others)]
-        same = codes[0][:, None, :] == codes[1][None, :, :]
-        products = spreads[0][:, None, :] * spreads[1][None, :, :]
+        (codes, spreads), (their_codes, their_spreads) = map(self._table, (plans, others))
+        same = codes[:, None, :] == their_codes[None, :, :]
+        products = spreads[:, None, :] * their_spreads[None, :, :]
         settings = (products * np.where(same, 1.0, _RELATED)).sum(axis=2)
         alike = _ALIKE ** (~same).sum(axis=2) * _ALIKE_BATCH ** np.abs(here - there)
         covariance = _PER_DOUBLING**2 * shared + settings + _TOGETHER**2 * alike
         return np.asarray(covariance, dtype=np.float64)
+
+    def _table(self, plans: Sequence[Plan]) -> tuple[NDArray[np.int64], Array]:
+        """Return the codes and the spreads of the plans' settings, a row for each plan."""
+        rows = [self._row(plan) for plan in plans]
+        return np.array([codes for codes, _ in rows]), np.array([spreads for _, spreads in rows])
+
+    def _row(self, plan: Plan) -> tuple[list[int], Array]:
+        if plan not in self._rows:
+            self._rows[plan] = self._codes(plan), self._spreads(plan)
+        return self._rows[plan]
 
     def _doublings(self, plans: Sequence[Plan]) -> Array:
         own = int(self._baseline.plan["batch_size"])

@@ -11,6 +11,8 @@ from autotune.agent.history import Done, History
 from autotune.agent.levers import DATA_WAIT, wait_share
 from autotune.search_space.plan import Plan
 
+_LEAST_SHARE = 1e-3  # of the time that a loop must compute in
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
@@ -59,8 +61,8 @@ def loading_of(history: History) -> Loading:
 
 
 def compute_s(trial: Done) -> float:
-    """Return the seconds per sample in which the loop did not wait for data."""
-    return (1.0 - wait_share(trial)) / trial.throughput
+    """Return the seconds per sample in which the loop did not wait for data; never none."""
+    return max(_LEAST_SHARE, 1.0 - wait_share(trial)) / trial.throughput
 
 
 def _loader_s(trial: Done, workers: int) -> float:

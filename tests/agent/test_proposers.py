@@ -132,6 +132,23 @@ def test_workers_are_expected_to_share_the_loading():
     assert outlook.throughput == pytest.approx(4 * 50.0, rel=0.1)
 
 
+def test_a_loop_that_only_waits_is_no_division_by_zero():
+    """A loader may take all of the time, to the last digit."""
+    assert proposals(history(({}, ok(50.0, wait=1.0))))[0].plan["workers"] > 0
+
+
+def test_a_noisy_machine_is_recognised_by_what_cannot_be_explained():
+    """Changes that hardly matter and scatter widely show how much processes vary."""
+    prefetch = [{"workers": 1, "prefetch": count} for count in (2, 4, 8)]
+    speeds = (40.0, 70.0, 45.0)
+    noisy = history(({}, ok(60.0)), *zip(prefetch, map(ok, speeds), strict=True))
+    quiet = history(({}, ok(60.0)), *((change, ok(60.0)) for change in prefetch))
+    plan = SPACE.plan({"workers": 1, "prefetch": 4})
+    (in_noise,), (in_quiet,) = (Forecast(seen, GPU).of([plan]) for seen in (noisy, quiet))
+    assert in_noise.throughput < 65
+    assert in_noise.spread > 2 * in_quiet.spread
+
+
 def test_a_batch_that_gained_promises_more():
     """A doubled batch that doubled the speed is climbed from; one that gained nothing less so."""
     plan = SPACE.plan({"batch_size": 64})
