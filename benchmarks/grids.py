@@ -5,6 +5,7 @@ offer are left out.
 """
 
 import itertools
+import sys
 
 BOTH = (False, True)
 
@@ -166,7 +167,10 @@ GRIDS = {"cuda": CUDA, "cpu": CPU}
 
 def plans_of(example, space):
     """Return the plans to record, each once, the baseline among them."""
-    products = GRIDS[space.site.hardware.device_kind][example]
+    kind = space.site.hardware.device_kind
+    if example not in GRIDS[kind]:
+        sys.exit(f"benchmarks/grids.py has no grid of {example} for a {kind} device")
+    products = GRIDS[kind][example]
     plans = [plan for product in products for plan in _product(product, space)]
     return list(dict.fromkeys([space.baseline, *plans]))
 

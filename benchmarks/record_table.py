@@ -13,6 +13,7 @@ with.
 import argparse
 import collections
 import dataclasses
+import os
 import random
 import sys
 import tempfile
@@ -39,6 +40,8 @@ LONGEST_TRIAL_S = 400.0
 
 def main():
     args = parse_args()
+    # Trials import `cold_trial` from here, whether autotune is installed or not.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
     hardware = this_machine(1)
     workload = REPOSITORY / "examples" / f"{args.example}.py"
     logs = Path(tempfile.mkdtemp(prefix="record-"))
