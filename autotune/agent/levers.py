@@ -131,9 +131,9 @@ def expectation(name: str, value: Value, history: History, hardware: Hardware) -
     return Expectation(log=log, spread=doubt + _DOUBT_ABOUT_GAIN * abs(log))
 
 
-def waits_for_data(trial: Done, at_least: float = DATA_WAIT) -> bool:
-    """Whether the trial's loop waited for its loader for more than this share of the time."""
-    return wait_share(trial) > at_least
+def waits_for_data(trial: Done) -> bool:
+    """Whether the trial's loop waited for its loader for so long that loading is worth a trial."""
+    return wait_share(trial) > DATA_WAIT
 
 
 def wait_share(trial: Done) -> float:

@@ -8,7 +8,7 @@ import statistics
 from dataclasses import dataclass
 
 from autotune.agent.history import Done, History
-from autotune.agent.levers import DATA_WAIT, wait_share
+from autotune.agent.levers import wait_share, waits_for_data
 from autotune.search_space.plan import Plan
 
 _LEAST_SHARE = 1e-3  # of the time that a loop must compute in
@@ -50,8 +50,8 @@ def loading_of(history: History) -> Loading:
     """Return what the measured plans say about the loader."""
     by_workers: dict[int, list[float]] = {}
     for trial in (t for t in history.search if t.throughput):
-        workers, waited = int(trial.plan.get("workers", 0)), wait_share(trial) > DATA_WAIT
-        if waited or not workers:
+        workers = int(trial.plan.get("workers", 0))
+        if waits_for_data(trial) or not workers:
             by_workers.setdefault(workers, []).append(_loader_s(trial, workers))
     in_loop_s = by_workers.pop(0, [0.0])
     return Loading(
