@@ -5,7 +5,7 @@ Every plan that runs comes out of `Space.plan`, so it is complete, valid and can
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.errors import PlanError, UsageError, nearest
@@ -53,11 +53,15 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """All plans that may run. `out` maps each knob that does not vary to the reason."""
+    """All plans that may run. `out` maps each knob that does not vary to the reason.
+
+    `plans` are the only ones there are, as in a recorded table; None: whatever the domains make.
+    """
 
     domains: tuple[Domain, ...]
     out: Mapping[str, str]
     site: Site
+    plans: frozenset[Plan] | None = None
 
     @property
     def facts(self) -> WorkloadFacts:
@@ -84,13 +88,15 @@ class Space:
 
         Raises:
             PlanError: for a knob or value that is not in the space, and for values that exclude
-                each other; `possible` has no plan for those instead.
+                each other or are not among `plans`; `possible` has no plan for those instead.
         """
         plan = self._completed(values, base)
         problem = conflict(plan, self.facts)
         if problem is not None:
             shown = " and ".join(f"{name}={spell(plan[name])}" for name in problem.knobs)
             raise PlanError(f"{shown} cannot run together: {problem.reason}")
+        if self.plans is not None and plan not in self.plans:
+            raise PlanError(f"no such plan among the {len(self.plans)} there are: {plan.values}")
         return plan
 
     def possible(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan | None:
@@ -100,7 +106,8 @@ class Space:
             PlanError: for a knob or value that is not in the space.
         """
         plan = self._completed(values, base)
-        return plan if conflict(plan, self.facts) is None else None
+        is_there = self.plans is None or plan in self.plans
+        return plan if is_there and conflict(plan, self.facts) is None else None
 
     def adopt(self, plan: Plan) -> Plan:
         """Return the plan of this space that keeps what it can of a plan for other ranks.
@@ -138,6 +145,9 @@ class Space:
 
     def enumerate(self) -> Iterator[Plan]:
         """Yield every plan once, baseline first."""
+        if self.plans is not None:
+            yield from sorted(self.plans, key=lambda plan: (plan != self.baseline, plan.items))
+            return
         free = [d for d in self.domains if d.knob.name != FOLLOWS]
         seen: set[Plan] = set()
         for values in itertools.product(*(d.values for d in free)):
@@ -147,8 +157,18 @@ class Space:
                 seen.add(plan)
                 yield plan
 
+    def only(self, plans: Collection[Plan]) -> "Space":
+        """Return the space of these plans: no other is possible, and knobs have their values."""
+        return replace(
+            self,
+            domains=tuple(_seen_in(plans, domain) for domain in self.domains),
+            plans=frozenset(plans),
+        )
+
     def size_bound(self) -> int:
         """Upper bound of the number of plans: conditional knobs counted as if always there."""
+        if self.plans is not None:
+            return len(self.plans)
         return math.prod(len(d.values) for d in self.domains if d.knob.name != FOLLOWS)
 
     def _accumulation(self, merged: Mapping[str, Value], *, explicit: bool) -> int:
@@ -230,6 +250,14 @@ def _near(domain: Domain, value: Value) -> Value:
         return domain.values[0]
     counts = sorted(map(int, domain.values))
     return max((count for count in counts if count <= int(value)), default=counts[0])
+
+
+def _seen_in(plans: Collection[Plan], domain: Domain) -> Domain:
+    name = domain.knob.name
+    seen = {plan[name] for plan in plans if name in plan}
+    # A knob of another knob may be in none of the plans; its baseline keeps it a domain.
+    values = tuple(value for value in domain.values if value in seen) or domain.values[:1]
+    return replace(domain, values=values)
 
 
 def build_space(

@@ -4,6 +4,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
+_ENOUGH_TO_RACE = 3
+
 # Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom (any statistics table).
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
@@ -28,3 +30,10 @@ def relative_half_width(values: Sequence[float]) -> float:
     mean = statistics.fmean(values)
     error = statistics.stdev(values) / math.sqrt(len(values))
     return student_t95(len(values) - 1) * error / mean
+
+
+def is_below(values: Sequence[float], limit: float) -> bool:
+    """Whether the mean's 95 % interval ends below `limit`; not so with fewer than three values."""
+    if len(values) < _ENOUGH_TO_RACE:
+        return False
+    return statistics.fmean(values) * (1 + relative_half_width(values)) < limit

@@ -19,7 +19,7 @@ from torch import Tensor
 from autotune.trials.apply import check_compiled
 from autotune.trials.communication import traced_share
 from autotune.trials.failure import DivergedError
-from autotune.trials.interval import relative_half_width
+from autotune.trials.interval import is_below, relative_half_width
 from autotune.trials.loader import Feed
 from autotune.trials.ranks import ALONE, Ranks
 from autotune.trials.request import Protocol
@@ -29,7 +29,6 @@ from autotune.trials.workload import Workload, check_loss
 
 _SETTLED_SPREAD = 0.1
 _SETTLED_STEPS = 3
-_MIN_RACED_WINDOWS = 3
 _TRACED_STEPS = 2
 _PHASES = (Phase.BUILD, Phase.FIRST_STEP, Phase.WARM_UP, Phase.MEASURE)
 
@@ -193,10 +192,9 @@ class Meter:
         return sum(w.seconds for w in windows) >= self._protocol.max_measure_s
 
     def _is_hopeless(self, windows: list[Window], interesting_above: float | None) -> bool:
-        if interesting_above is None or len(windows) < _MIN_RACED_WINDOWS:
+        if interesting_above is None:
             return False
-        rates = [w.throughput for w in windows]
-        return statistics.fmean(rates) * (1 + relative_half_width(rates)) < interesting_above
+        return is_below([w.throughput for w in windows], interesting_above)
 
     def _synchronize(self) -> None:
         if self._step.device.type == "cuda":

@@ -1,11 +1,10 @@
 """Everything that is known so far, as an immutable view; all decisions are functions of it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import Space
+from autotune.search_space.plan import Plan
+from autotune.search_space.space import FOLLOWS, Space
 from autotune.storage.records import TrialRecord
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
@@ -13,6 +12,7 @@ from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
+FOLLOWS_BATCH = frozenset({"batch_size", FOLLOWS})
 MAX_INFRA = 2  # the first failure of the infrastructure is retried
 
 
@@ -97,6 +97,16 @@ class History:
         return {t.plan: t.result.measurement for t in trials if t.result.measurement}
 
     @cached_property
+    def peaks(self) -> dict[Plan, dict[int, int]]:
+        """Measured memory in bytes by batch, of each plan but for its batch."""
+        found: dict[Plan, dict[int, int]] = {}
+        for plan, measurement in self.measured.items():
+            if measurement.memory_bytes is not None:
+                batches = found.setdefault(but_batch(plan), {})
+                batches[int(plan["batch_size"])] = measurement.memory_bytes
+        return found
+
+    @cached_property
     def tried(self) -> frozenset[Plan]:
         """Plans not to run again in the search: known, running, or lost twice to `infra`."""
         known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
@@ -144,22 +154,10 @@ class History:
         ends = [t.result.outcome for t in self.search if t.plan == plan]
         return ends[-1] if ends else None
 
-    def effects(self, knob: str, old: Value, new: Value) -> Iterator[float]:
-        """Yield the speed-up of each pair of plans that differ only in `knob`; 0: it failed."""
-        for trial in self.search:
-            if trial.plan.values.get(knob) != new or not trial.result.outcome.is_about_plan:
-                continue
-            without = self.space.possible({knob: old}, trial.plan)
-            before = self.measured.get(without) if without else None
-            # Out of memory is about the batch and the knob together, so it settles nothing.
-            if before is not None and trial.result.outcome is not Outcome.OOM:
-                yield trial.throughput / before.throughput
 
-    def loses(self, knob: str, old: Value, new: Value) -> bool:
-        """Whether the last pair of plans that differ only in `knob` shows that `new` loses."""
-        seen = list(self.effects(knob, old, new))
-        back = [1 / effect for effect in self.effects(knob, new, old) if effect]
-        return any(effect < 1.0 for effect in (seen[-1:] or back[-1:]))
+def but_batch(plan: Plan) -> Plan:
+    """Return what of the plan does not follow from the batch."""
+    return Plan(tuple(item for item in plan.items if item[0] not in FOLLOWS_BATCH))
 
 
 def _raced(trial: Done) -> bool:

@@ -4,21 +4,26 @@ The figures order proposals, they are never results. They come from measurements
 ResNet and an MLP on one Hopper GPU, and from framework documentation where nothing was measured.
 """
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 
 from autotune.agent.history import Done, History
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.plan import Plan, Value
+from autotune.search_space.plan import Value
 from autotune.search_space.space import Space
 from autotune.trials.diagnosis import Bound
-from autotune.trials.result import Measurement
 
 DATA_WAIT = 0.02  # share of the time above which the loader is worth a trial
 LOADER_KNOBS = ("workers", "prefetch")
 _LAUNCH_BOUND_STEP_MS = 15.0
 _WORKER_PRICE = 0.99  # each worker takes cores and memory from the step
 
+_RECOMPUTING: dict[Value, float] = {
+    "selective": 0.95,
+    "every-4": 0.97,
+    "every-2": 0.94,
+    "full": 0.89,
+}
 _SPEED: dict[str, dict[str, dict[Value, float]]] = {
     "cuda": {
         "precision": {"tf32": 2.5, "bf16": 4.0, "fp16": 3.9},
@@ -32,12 +37,16 @@ _SPEED: dict[str, dict[str, dict[Value, float]]] = {
         "memory_format": {"channels_last": 1.3},
         "cudnn_benchmark": {True: 1.06},
         "pin_memory": {True: 1.03},
+        "compile_scope": {"block": 0.97},
+        "activation_checkpointing": _RECOMPUTING,
     },
     "cpu": {
         "precision": {"bf16": 1.3},
         "compile_mode": {"default": 1.3},
         "optimizer_impl": {"foreach": 1.01, "fused": 1.1},
         "memory_format": {"channels_last": 1.2},
+        "compile_scope": {"block": 0.97},
+        "activation_checkpointing": _RECOMPUTING,
     },
 }
 _LAUNCH_BOUND_SPEED: dict[str, dict[Value, float]] = {
@@ -71,8 +80,9 @@ _SHARDING_SPEED_LARGE: dict[Value, float] = {
 _LARGE_MODEL = 700_000_000  # parameters; between the two that were measured
 _FEWER_THREADS = 1.03
 _FEWER_THREADS_LAUNCH_BOUND = 1.2  # 31 k to 62 k samples/s seen with CUDA graphs on a small MLP
-_USER_KNOB = 1.05  # the user wrote it down, so it may well matter
-_PREFETCH = 1.02
+# How far a setting may be off what is expected of it, as a deviation of the log speed: something
+# for every setting, more for one that the user wrote down, and a part of what is promised.
+_DOUBT, _DOUBT_ABOUT_USER_KNOB, _DOUBT_ABOUT_GAIN = 0.03, 0.15, 0.5
 
 _FASTER_KERNELS = ("precision", "memory_format", "cudnn_benchmark")
 _LAUNCHES = ("compile_mode", "optimizer_impl", "batch_size")
@@ -92,90 +102,104 @@ _WHY = {
     "memory_format": "the layout that convolutions run fastest in",
     "cudnn_benchmark": "convolution algorithms chosen by timing them",
     "pin_memory": "copies to the device that overlap with the step",
+    "compile_scope": "less to compile, nearly as fast",
+    "batch_size": "the batch that fills the device",
+    "activation_checkpointing": "room for the batch",
+    "workers": "processes that load beside the step",
+    "prefetch": "batches loaded ahead",
     "threads": "fewer threads wait less for each other",
     "bucket_mb": "fewer and larger messages",
     "gradient_as_bucket_view": "gradients are not copied into buckets",
     "static_graph": "DDP need not look for unused parameters",
     "comm_hook": "gradients sent in half the bytes",
 }
+# Why to go back to what the user has.
+_WHY_BACK: dict[tuple[str, Value], str] = {
+    ("precision", "fp32"): "casting may cost more than fewer bits save",
+    ("compile_mode", "off"): "compiled code may be slower here",
+    ("optimizer_impl", "default"): "its own implementation may be faster here",
+    ("memory_format", "contiguous"): "some operator may lack the other layout",
+    ("workers", 0): "workers may cost more than they load",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
-    """One knob set to another value on top of the best plan.
+class Expectation:
+    """What a value of a knob is expected to do to the speed at which a plan computes.
 
     Attributes:
-        gain: expected speed-up as a factor; 1 for none.
-        why: in words.
+        log: logarithm of the speed relative to the knob's baseline value.
+        spread: standard deviation of that.
     """
 
-    knob: str
-    value: Value
-    gain: float
-    why: str
+    log: float
+    spread: float
 
 
-def levers(history: History, hardware: Hardware) -> list[Lever]:
-    """Return the levers on the best plan that evidence does not rule out, largest gain first."""
-    found = [
-        lever
-        for lever in _expected(history, hardware)
-        if not history.loses(lever.knob, history.best.plan[lever.knob], lever.value)
-    ]
-    return sorted(found, key=lambda lever: -lever.gain)
+def expectation(name: str, value: Value, history: History, hardware: Hardware) -> Expectation:
+    """Return what is expected of a value before anything shows it; the baseline's is (0, ...)."""
+    log = math.log(_shortened(name, _speed(name, value, history, hardware), history))
+    doubt = _DOUBT_ABOUT_USER_KNOB if _is_users(name, history) else _DOUBT
+    return Expectation(log=log, spread=doubt + _DOUBT_ABOUT_GAIN * abs(log))
 
 
-def waits_for_data(trial: Done, at_least: float = DATA_WAIT) -> bool:
-    """Whether the trial's loop waited for its loader for more than this share of the time."""
-    return _wait(trial.result.measurement) > at_least
+def waits_for_data(trial: Done) -> bool:
+    """Whether the trial's loop waited for its loader for so long that loading is worth a trial."""
+    return wait_share(trial) > DATA_WAIT
 
 
-def _expected(history: History, hardware: Hardware) -> Iterator[Lever]:
-    best = history.best
-    wait = _wait(best.result.measurement)
-    for domain in history.space.domains:
-        name = domain.knob.name
-        if name not in best.plan or not domain.varies:
-            continue
-        out_of_reach = _out_of_reach(name, wait, history)
-        for value in domain.values:
-            gain = _gain(name, value, best.plan, wait, history, hardware)
-            if value != best.plan[name] and gain > 1.0:
-                gain = 1.0 / (out_of_reach + (1.0 - out_of_reach) / gain)
-                yield Lever(knob=name, value=value, gain=gain, why=_why(name, wait, history))
+def wait_share(trial: Done) -> float:
+    """Return the share of the time that the trial's loop waited for its loader."""
+    measurement = trial.result.measurement
+    return measurement.data_wait_share if measurement else 0.0
 
 
-def _out_of_reach(name: str, wait: float, history: History) -> float:
-    """Share of the best plan's step that a knob cannot shorten (Amdahl's law).
+def why(name: str, value: Value, trial: Done, history: History) -> str:
+    """Return in words why a knob's value may speed the trial's plan up."""
+    if name in LOADER_KNOBS and waits_for_data(trial):
+        return f"the loop waits {wait_share(trial):.0%} of the time for data"
+    if (name, value) in _WHY_BACK:
+        return _WHY_BACK[name, value]
+    words, found = _WHY.get(name, "a choice that the workload offers"), history.diagnosis
+    if found is None or found.bound is None or name not in _ACTS_ON[found.bound]:
+        return words
+    return f"{words}; the baseline is bound by {found.bound.words} ({found.evidence[0]})"
 
-    Computing faster shortens no waiting for data, and faster kernels no time in which the device
-    waits for the next one. That share was seen in the baseline, and holds until the launches
-    change.
+
+def _is_users(name: str, history: History) -> bool:
+    return name in dict(history.space.facts.user_knobs)
+
+
+def _shortened(name: str, speed: float, history: History) -> float:
+    """Return the speed of the whole step when faster kernels shorten a part of it (Amdahl's law).
+
+    They shorten no time in which the device waits for the next one. That share was seen in the
+    baseline, and holds until the launches change.
     """
-    if name in LOADER_KNOBS:
-        return 0.0
     idle = history.diagnosis.shares.idle if history.diagnosis else None
-    if name not in _FASTER_KERNELS or idle is None or history.baseline is None:
-        return wait
+    if name not in _FASTER_KERNELS or speed <= 1.0 or idle is None or history.baseline is None:
+        return speed
     changed = history.best.plan.diff(history.baseline.plan)
-    return wait if any(knob in changed for knob in _LAUNCHES) else min(1.0, wait + idle)
+    if any(knob in changed for knob in _LAUNCHES):
+        return speed
+    return 1.0 / (idle + (1.0 - idle) / speed)
 
 
-def _gain(
-    name: str, value: Value, plan: Plan, wait: float, history: History, hardware: Hardware
-) -> float:
-    if name in dict(history.space.facts.user_knobs):
-        return _USER_KNOB
-    if name in LOADER_KNOBS:
-        return _loader_gain(name, int(value), int(plan[name]), wait)
+def _speed(name: str, value: Value, history: History, hardware: Hardware) -> float:
+    domain = history.space.by_name.get(name)
+    if domain is None or name == "batch_size":
+        return 1.0
+    if name == "workers":
+        return _WORKER_PRICE ** int(value)
     if name == "threads":
-        return _fewer_threads(int(value), int(plan[name]), history, hardware)
-    speeds = speed_of(name, history, hardware)
-    return speeds.get(value, 1.0) / speeds.get(plan[name], 1.0)
+        return _fewer_threads(int(value), int(domain.values[0]), history, hardware)
+    speeds = sharding_speed(history.space) if name == "sharding" else None
+    speeds = speeds or speed_of(name, history, hardware)
+    return speeds.get(value, 1.0)
 
 
-def _fewer_threads(value: int, current: int, history: History, hardware: Hardware) -> float:
-    if value >= current:
+def _fewer_threads(value: int, baseline: int, history: History, hardware: Hardware) -> float:
+    if value >= baseline:
         return 1.0
     launches = hardware.device_kind == "cuda" and _is_launch_bound(history)
     return _FEWER_THREADS_LAUNCH_BOUND if launches else _FEWER_THREADS
@@ -218,26 +242,3 @@ def sharding_speed(space: Space) -> dict[Value, float]:
     large = space.facts.num_parameters >= _LARGE_MODEL
     speeds = _SHARDING_SPEED_LARGE if large else _SHARDING_SPEED
     return {value: speeds[value] for value in domain.values}
-
-
-def _loader_gain(name: str, value: int, current: int, wait: float) -> float:
-    if wait <= DATA_WAIT or value <= current:
-        return 1.0
-    if name == "prefetch":
-        return _PREFETCH
-    # The wait shrinks with the processes that load: `workers`, or the loop itself without any.
-    faster = 1.0 / (1.0 - wait + wait * max(current, 1) / (value + (current == 0)))
-    return faster * _WORKER_PRICE ** (value - current)
-
-
-def _why(name: str, wait: float, history: History) -> str:
-    if name in LOADER_KNOBS:
-        return f"the loop waits {wait:.0%} of the time for data"
-    why, found = _WHY.get(name, "a choice that the workload offers"), history.diagnosis
-    if found is None or found.bound is None or name not in _ACTS_ON[found.bound]:
-        return why
-    return f"{why}; the baseline is bound by {found.bound.words} ({found.evidence[0]})"
-
-
-def _wait(measurement: Measurement | None) -> float:
-    return measurement.data_wait_share if measurement else 0.0

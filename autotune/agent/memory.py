@@ -1,10 +1,13 @@
 """How much memory a plan will need, from peaks measured at other batch sizes."""
 
-from autotune.agent.history import Done, History
+import math
+import statistics
+from collections.abc import Mapping
+
+from autotune.agent.history import FOLLOWS_BATCH, Done, History, but_batch
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome
 
-_FOLLOWS_BATCH = frozenset({"batch_size", "accumulation"})
 _NO_MEMORY = frozenset(
     {"workers", "prefetch", "pin_memory", "optimizer_impl", "threads", "bucket_mb", "static_graph"}
 )
@@ -26,6 +29,9 @@ _HOLD_NO_MORE: dict[Value, frozenset[Value]] = {
     "fsdp_zero3": frozenset({"fsdp_zero3"}),
     "hsdp": frozenset({"hsdp", "fsdp_zero3"}),
 }
+# Weights, gradients and the two moments of Adam in fp32.
+_BYTES_PER_PARAMETER = 16
+_DOUBT, _DOUBT_FROM_OTHERS = 0.25, 0.5  # deviation of the logarithm of a peak guessed from one
 _OTHERWISE_COMPARED = frozenset({*_SAVES_MEMORY, "compile_scope", "sharding"})
 
 
@@ -42,7 +48,7 @@ def cannot_fit(plan: Plan, history: History) -> bool:
 def needs_no_less(plan: Plan, other: Plan) -> bool:
     """Whether `plan` needs at least the memory of `other`, going by what memory depends on."""
     return (
-        not set(plan.diff(other)) - _FOLLOWS_BATCH - _NO_MEMORY - _OTHERWISE_COMPARED
+        not set(plan.diff(other)) - FOLLOWS_BATCH - _NO_MEMORY - _OTHERWISE_COMPARED
         and int(plan["batch_size"]) >= int(other["batch_size"])
         and other.get("sharding", "ddp") in _HOLD_NO_MORE[plan.get("sharding", "ddp")]
         and all(_saving(name, plan) <= _saving(name, other) for name in _SAVES_MEMORY)
@@ -58,19 +64,60 @@ def _too_big(trial: Done, history: History) -> bool:
 
 
 def predicted_bytes(plan: Plan, history: History) -> float | None:
-    """Return the peak of `a + b * batch` through the two nearest measured batches, or None."""
-    peaks = sorted(
-        (int(other["batch_size"]), measurement.memory_bytes)
-        for other, measurement in history.measured.items()
-        if measurement.memory_bytes is not None and same_but_batch(other, plan)
-    )
+    """Return the peak of `a + b * batch` through the two largest measured batches, or None."""
+    peaks = history.peaks.get(but_batch(plan), {})
     if len(peaks) < 2:
         return None
-    (low, low_bytes), (high, high_bytes) = peaks[-2:]
+    start, per_sample = _line(peaks)
+    return start + per_sample * int(plan["batch_size"])
+
+
+def _line(peaks: Mapping[int, int]) -> tuple[float, float]:
+    """Return `a` and `b` in bytes through the peaks of the two largest batches."""
+    (low, low_bytes), (high, high_bytes) = sorted(peaks.items())[-2:]
     per_sample = (high_bytes - low_bytes) / (high - low)
-    return high_bytes + per_sample * (int(plan["batch_size"]) - high)
+    return high_bytes - per_sample * high, per_sample
 
 
-def same_but_batch(plan: Plan, other: Plan) -> bool:
-    """Whether the plans differ in nothing but the batch, and the accumulation that follows it."""
-    return set(plan.diff(other)) <= _FOLLOWS_BATCH
+def chance_to_fit(plan: Plan, history: History) -> float:
+    """Return the probability that the plan leaves its headroom, 1 where nothing speaks against it.
+
+    Two peaks of its settings at other batches decide it. One is taken to be a fixed part, which
+    other settings or the size of the model tell, and one that grows with the batch.
+    """
+    if cannot_fit(plan, history):
+        return 0.0
+    known = predicted_bytes(plan, history) is not None
+    alike = None if known else _most_alike(plan, history)
+    if alike is None:
+        return 1.0
+    other, (batch, peak) = alike
+    growth = int(plan["batch_size"]) / batch
+    if growth <= 1.0:
+        return 1.0
+    fixed = min(_fixed_bytes(history), peak)
+    guess = fixed + (peak - fixed) * growth
+    doubt = _DOUBT if other == but_batch(plan) else _DOUBT_FROM_OTHERS
+    z = math.log(history.memory_cap_bytes / guess) / doubt
+    return (1.0 + math.erf(z / math.sqrt(2.0))) / 2.0
+
+
+def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | None:
+    """Return the settings that differ least in what memory depends on, and their largest peak.
+
+    Settings are plans but for the batch; the peak is a batch and its bytes.
+    """
+    own = but_batch(plan)
+
+    def differing(other: Plan) -> int:
+        return len(set(own.diff(other)) - _NO_MEMORY)
+
+    nearest = min(history.peaks, key=differing, default=None)
+    return None if nearest is None else (nearest, max(history.peaks[nearest].items()))
+
+
+def _fixed_bytes(history: History) -> float:
+    """Return what is needed at any batch: where lines through two peaks begin, or a guess."""
+    lines = [_line(peaks) for peaks in history.peaks.values() if len(peaks) > 1]
+    guess = _BYTES_PER_PARAMETER * history.space.facts.num_parameters / history.space.num_ranks
+    return max(0.0, statistics.median(start for start, _ in lines)) if lines else guess

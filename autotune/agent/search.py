@@ -1,6 +1,6 @@
 """The loop: starts what the agenda says, remembers each trial, and ends in time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.agent.agenda import Agenda
@@ -8,6 +8,7 @@ from autotune.agent.baseline import check_baseline
 from autotune.agent.conclude import conclude, unconfirmed
 from autotune.agent.confirm import Ending
 from autotune.agent.diagnosing import diagnosis_of
+from autotune.agent.earlier import Found
 from autotune.agent.history import History, done_from_records
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
@@ -44,6 +45,7 @@ class Search:
         is_stopped: asked often; true ends the search with what is known.
         log_dir: where the runner writes each trial's log.
         scouting: what may vary on one device, where a trial has several: it is explored first.
+        earlier: what earlier runs found, to be measured first.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Search:
         is_stopped: Callable[[], bool],
         log_dir: Path,
         scouting: Space | None = None,
+        earlier: Sequence[Found] = (),
     ) -> None:
         self._runner, self._store, self._run = runner, store, run
         self._settings, self._budget, self._log_dir = settings, budget, log_dir
@@ -69,7 +72,7 @@ class Search:
             done_from_records(store.trials(run.id)),
         )
         self._agenda = Agenda(
-            stages=stages_of(space, scouting, settings, runner.hardware),
+            stages=stages_of(space, scouting, settings, runner.hardware, earlier),
             ending=Ending(settings=settings, hardware=runner.hardware),
             journal=self._journal,
             settings=settings,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from autotune.agent.earlier import found_earlier
 from autotune.agent.observer import Observer
 from autotune.agent.request import TuneRequest
 from autotune.agent.settings import SearchSettings
@@ -89,6 +90,7 @@ def tune(
             search = Search(
                 space=spaces.whole,
                 scouting=spaces.scouting,
+                earlier=found_earlier(store, run),
                 runner=runner,
                 store=store,
                 run=run,

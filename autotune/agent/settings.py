@@ -22,8 +22,10 @@ class SearchSettings:
         adopted: best plans of the one-device trials that are tried on several devices.
         confirm_share: largest part of the budget kept for confirming and checking.
         gain: relative gain below which two speeds count as equal.
+        chance: probability of such a gain below which a plan is left to the sampler.
         patience: sampled plans without such a gain after which the search is over, at least.
-        racing: a search trial may stop early when clearly below this part of the best.
+        racing: a search trial may stop early when clearly below this part of the best;
+            slower ones are never finalists.
         compile_patience: search time left, in expected first steps, for compiling to be tried.
         max_rounds: of the confirmation.
     """
@@ -38,8 +40,9 @@ class SearchSettings:
     adopted: int = 3
     confirm_share: float = 0.45
     gain: float = 0.01
+    chance: float = 0.1
     patience: int = 8
-    racing: float = 0.9
+    racing: float = 0.95
     compile_patience: float = 3.0
     max_rounds: int = 5
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from autotune.agent.baseline import why_no_baseline
 from autotune.agent.durations import expected_s
+from autotune.agent.earlier import Found
 from autotune.agent.focus import Knobs, among_ranks, every_knob, inside_a_rank
 from autotune.agent.gate import TimeLeft
 from autotune.agent.history import History
@@ -44,19 +45,33 @@ class Stage:
 
 
 def stages_of(
-    space: Space, scouting: Space | None, settings: SearchSettings, hardware: Hardware
+    space: Space,
+    scouting: Space | None,
+    settings: SearchSettings,
+    hardware: Hardware,
+    earlier: Sequence[Found] = (),
 ) -> tuple[Stage, ...]:
-    """Return the parts of a run in their order; `scouting` is its space on one device, if any."""
-    last = _search(space, settings, hardware)
+    """Return the parts of a run in their order.
+
+    Args:
+        space: of its plans.
+        scouting: the space on one device, where a trial has several.
+        settings: limits and thresholds.
+        hardware: that trials run on.
+        earlier: what earlier runs found.
+    """
+    last = _search(space, settings, hardware, earlier)
     if scouting is None or not _vary(scouting, inside_a_rank):
         return (last,)
     return (_scouts(scouting, settings, hardware), last)
 
 
-def _search(space: Space, settings: SearchSettings, hardware: Hardware) -> Stage:
+def _search(
+    space: Space, settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+) -> Stage:
     def proposers(history: History) -> Sequence[Proposer]:
         order = after_scouts if _is_scouted(history) else whole_search
-        return order(settings, hardware)
+        return order(settings, hardware, earlier)
 
     def why_over(history: History, left: TimeLeft) -> str | None:
         knobs = among_ranks if _is_scouted(history) else every_knob

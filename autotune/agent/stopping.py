@@ -29,11 +29,17 @@ def share_used_up(history: History, settings: SearchSettings) -> str | None:
 def gains_nothing(
     history: History, settings: SearchSettings, knobs: Knobs = every_knob
 ) -> str | None:
-    """Return that sampling `knobs` finds nothing better any more, or None."""
+    """Return that nothing better is likely to be found any more, or None.
+
+    Plans are sampled only while no change of the best ones is likely to gain anything.
+    """
     enough = patience(history, settings, knobs)
     if sampled_without_gain(history, settings.gain) < enough:
         return None
-    return f"the last {enough} sampled plans gained less than {settings.gain:.0%}"
+    return (
+        f"another {settings.gain:.0%} is unlikely: no affordable change of the best plans has a "
+        f"chance of {settings.chance:.0%} to gain it, and the last {enough} sampled plans did not"
+    )
 
 
 def patience(history: History, settings: SearchSettings, knobs: Knobs = every_knob) -> int:

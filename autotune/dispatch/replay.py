@@ -1,7 +1,11 @@
-"""Plays trials back from a table on a fake clock: a two-hour run in milliseconds."""
+"""Plays trials back from a table on a fake clock: a two-hour run in milliseconds.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+A trial takes the time that it took when it was recorded. Where the recorded windows show that it
+would have been raced out, it ends after as many of them as that needed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -9,8 +13,9 @@ from autotune.clock import FakeClock
 from autotune.dispatch.runner import Finished
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
+from autotune.trials.interval import is_below, relative_half_width
 from autotune.trials.request import TrialRequest
-from autotune.trials.result import Outcome, TrialResult
+from autotune.trials.result import Measurement, Outcome, TrialResult, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,8 @@ class ReplayRunner:
                 "wait for a trial to end"
             )
         result, duration_s = self._look_up(request.plan), request.give_up_after_s
+        if request.interesting_above is not None:
+            result = raced(result, request.interesting_above)
         if duration_s is not None and duration_s < (result.total_s or 0.0):
             result = _cancelled("the budget ended", duration_s)
         self._play(request, result, self._clock.now())
@@ -116,6 +123,43 @@ class ReplayRunner:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def raced(result: TrialResult, interesting_above: float) -> TrialResult:
+    """Return the result as it would be, had its trial stopped once it was clearly too slow.
+
+    What the trial was spared is known: the seconds of the later windows.
+    """
+    measurement = result.measurement
+    windows = measurement.windows if measurement else ()
+    rates = [window.throughput for window in windows]
+    counts = (n for n in range(1, len(rates) + 1) if is_below(rates[:n], interesting_above))
+    count = next(counts, None)
+    if measurement is None or count is None:
+        return result
+    spared_s = sum(window.seconds for window in windows[count:])
+    return replace(
+        result,
+        measurement=_of_windows(measurement, windows[:count], spared_s),
+        total_s=(result.total_s or 0.0) - spared_s,
+    )
+
+
+def _of_windows(
+    measurement: Measurement, windows: Sequence[Window], spared_s: float
+) -> Measurement:
+    throughput = sum(w.samples for w in windows) / sum(w.seconds for w in windows)
+    half = relative_half_width([window.throughput for window in windows])
+    return replace(
+        measurement,
+        throughput=throughput,
+        throughput_low=throughput / (1 + half),
+        throughput_high=throughput * (1 + half),
+        measure_s=measurement.measure_s - spared_s,
+        settled=False,
+        raced=True,
+        windows=tuple(windows),
+    )
 
 
 def _cancelled(reason: str, total_s: float) -> TrialResult:

@@ -1,16 +1,17 @@
 """What a diagnosis changes in a search: which trials get one, and what is tried first."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from autotune.agent.durations import expected_s
-from autotune.agent.guided import Levers
-from autotune.agent.levers import levers
+from autotune.agent.levers import expectation, why
+from autotune.agent.promising import Promising
 from autotune.search_space.space import build_space
 from autotune.trials.diagnosis import Bound, Diagnosis, Shares
 from autotune.trials.result import Purpose
-from tests.agent.test_proposers import changes, history
+from tests.agent.test_proposers import history
 from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World, ok
 
 
@@ -26,17 +27,21 @@ def diagnosed(bound, *, idle=0.0, speed=50.0, took_s=0.0, **more):
 
 
 def gains(seen):
-    return {(lever.knob, lever.value): lever.gain for lever in levers(seen, GPU)}
+    """Return how many times as fast each value of each knob should make a step."""
+    return {
+        (domain.knob.name, value): math.exp(expectation(domain.knob.name, value, seen, GPU).log)
+        for domain in seen.space.domains
+        for value in domain.values
+    }
 
 
 def test_faster_kernels_do_not_help_an_idle_device():
-    """Launches come first where the device is idle, arithmetic where it is not."""
-    idle = history(({}, diagnosed(Bound.LAUNCHES, idle=0.8)))
-    first = changes(Levers(hardware=GPU, at_least=1.0).candidates(idle))[0]
-    assert first.keys() & {"compile_mode", "optimizer_impl"}
-    assert gains(idle)["precision", "bf16"] < 1 / 0.8
-    busy = history(({}, diagnosed(Bound.ARITHMETIC)))
-    assert changes(Levers(hardware=GPU, at_least=1.0).candidates(busy))[0] == {"precision": "bf16"}
+    """They shorten only the time in which the device has work."""
+    idle = gains(history(({}, diagnosed(Bound.LAUNCHES, idle=0.8))))
+    assert 1.0 < idle["precision", "bf16"] < 1 / 0.8
+    busy = gains(history(({}, diagnosed(Bound.ARITHMETIC))))
+    assert busy["precision", "bf16"] > 2.0
+    assert idle["compile_mode", "default"] == busy["compile_mode", "default"] > 1.0
 
 
 def test_the_idle_share_is_forgotten_once_launches_changed():
@@ -48,13 +53,6 @@ def test_the_idle_share_is_forgotten_once_launches_changed():
     assert gains(compiled)["precision", "bf16"] > 2.0
 
 
-def test_computing_faster_shortens_no_waiting():
-    """What the loop waits for its loader bounds the gain of everything else."""
-    waiting = gains(history(({}, ok(50.0, wait=0.5))))
-    assert all(gain < 2.0 for (knob, _), gain in waiting.items() if knob != "workers")
-    assert waiting["precision", "bf16"] < gains(history(({}, ok(50.0))))["precision", "bf16"]
-
-
 def test_the_diagnosis_is_believed_over_the_step_time():
     """A short step that is busy is not taken for one that launches limit, and the reverse."""
     short_and_busy = history(({}, diagnosed(Bound.ARITHMETIC, speed=5000.0)))
@@ -64,11 +62,15 @@ def test_the_diagnosis_is_believed_over_the_step_time():
 
 
 def test_reasons_name_the_evidence():
-    """A lever that acts on the bound says so, with the numbers; others do not."""
+    """A change that acts on the bound says so, with the numbers; others do not."""
     seen = history(({}, diagnosed(Bound.LAUNCHES, idle=0.6)))
-    why = {lever.knob: lever.why for lever in levers(seen, GPU)}
-    assert "bound by launches (of a step: an idle device 60%)" in why["compile_mode"]
-    assert "bound by" not in why["precision"]
+    compiled = why("compile_mode", "default", seen.best, seen)
+    assert "bound by launches (of a step: an idle device 60%)" in compiled
+    assert "bound by" not in why("precision", "bf16", seen.best, seen)
+    proposals = list(Promising(hardware=GPU, gain=0.01, chance=0.1).candidates(seen))
+    compiling = [p for p in proposals if p.plan["compile_mode"] != "off"]
+    assert compiling
+    assert all("bound by launches" in proposal.reason for proposal in compiling)
 
 
 def test_a_diagnosis_is_not_expected_again():

@@ -7,16 +7,16 @@ import pytest
 
 from autotune.agent.durations import expected_first_step_s, expected_s
 from autotune.agent.finalists import finalists
+from autotune.agent.forecast import Forecast
 from autotune.agent.gate import Gate, Objection, TimeLeft
-from autotune.agent.guided import FlipBack, Levers, Presets
 from autotune.agent.history import Done, History
-from autotune.agent.ladder import BatchLadder
-from autotune.agent.memory import cannot_fit, predicted_bytes
+from autotune.agent.memory import cannot_fit, chance_to_fit, predicted_bytes
 from autotune.agent.numerics import is_suspect, numerics_failure
 from autotune.agent.preview import first_trials
+from autotune.agent.promising import Promising
 from autotune.agent.sampler import Sampler
 from autotune.agent.settings import SearchSettings
-from autotune.search_space.presets import checklist
+from autotune.agent.soundness import chance_to_run
 from autotune.search_space.space import build_space
 from autotune.trials.result import Outcome, Purpose, TrialResult
 from tests.agent.world import CPU, GIB, GPT, GPU, ok, passed
@@ -43,82 +43,142 @@ def changes(proposals):
     return [{k: v for k, (v, _) in p.plan.diff(SPACE.baseline).items()} for p in proposals]
 
 
-def test_the_checklist_takes_what_the_space_has():
-    """All the guides' settings that apply, and none that does not."""
-    assert checklist(SPACE).values == {
-        **SPACE.baseline.values,
-        "compile_mode": "default",
-        "compile_scope": "model",
-        "precision": "bf16",
-        "optimizer_impl": "fused",
-        "pin_memory": True,
-        "workers": 4,
-        "prefetch": 2,
-    }
-    assert "memory_format" not in checklist(SPACE)
-    with_convolutions = build_space(replace(GPT, has_conv2d=True), GPU)
-    assert checklist(with_convolutions)["memory_format"] == "channels_last"
+def proposals(seen, hardware=GPU, chance=0.1):
+    return list(Promising(hardware=hardware, gain=0.01, chance=chance).candidates(seen))
 
 
-def test_the_checklist_gets_smaller_until_it_runs():
-    """After a compile error the block, then no compilation, is tried; after success nothing."""
-    presets = Presets()
-    whole = {k: v for k, (v, _) in checklist(SPACE).diff(SPACE.baseline).items()}
-    waits = ok(50.0, wait=0.2)
-    failed = history(({}, waits), (whole, CRASH))
-    assert [c.get("compile_scope") for c in changes(presets.candidates(failed))] == [
-        "model",
-        "block",
-        None,
-    ]
-    worked = history(({}, waits), (whole, ok(300.0, wait=0.2)))
-    assert len(list(presets.candidates(worked))) == 1
+def test_what_promises_much_for_little_time_comes_first():
+    """After the baseline several cheap settings together; compiling, which is dear, follows."""
+    first = changes(proposals(history(({}, ok(50.0, batch=16)))))[0]
+    assert first["precision"] == "bf16"
+    assert first["optimizer_impl"] == "fused"
+    assert "compile_mode" not in first
+    assert "workers" not in first
 
 
-def test_levers_come_by_expected_gain():
-    """Without evidence precision is first; a loop that waits for data puts workers first."""
-    computing = changes(Levers(hardware=GPU, at_least=1.04).candidates(history(({}, ok(50.0)))))
-    assert computing[0] == {"precision": "bf16"}
-    waiting = history(({}, ok(50.0, wait=0.9)))
-    loading = changes(Levers(hardware=GPU, at_least=1.04).candidates(waiting))
-    assert set(loading[0]) == {"workers", "prefetch"}
-    assert not any("workers" in change for change in computing)
+def test_a_loop_that_waits_for_data_gets_workers_first():
+    """Nothing but loading matters where the loop waits nine tenths of the time."""
+    first = changes(proposals(history(({}, ok(50.0, wait=0.9)))))[0]
+    assert first["workers"] >= 8
 
 
-@pytest.mark.parametrize("result", [ok(49.0), CRASH])
-def test_a_lever_seen_to_lose_is_not_pulled_again(result):
-    """A pair of plans that differ only in the knob settles it, also in front of other plans."""
-    seen = history(
-        ({}, ok(50.0)), ({"optimizer_impl": "fused"}, result), ({"precision": "bf16"}, ok(300.0))
-    )
-    pulled = changes(Levers(hardware=GPU, at_least=1.0).candidates(seen))
-    assert not any(change.get("optimizer_impl") == "fused" for change in pulled)
-    assert any(change.get("compile_mode") == "default" for change in pulled)
+def test_without_waiting_no_loader_knob_is_tried():
+    """Where the loop never waits, workers can only cost."""
+    proposed = changes(proposals(history(({}, ok(50.0))), chance=0.0))
+    assert not any("workers" in change for change in proposed)
 
 
-def test_parts_of_a_checklist_that_fell_short_are_flipped_back():
-    """When all together gave less than promised, the largest promise is doubted first."""
-    whole = {"precision": "bf16", "optimizer_impl": "fused"}
-    short = history(({}, ok(50.0)), (whole, ok(70.0)))
-    assert changes(FlipBack(hardware=GPU).candidates(short))[0] == {"optimizer_impl": "fused"}
-    held = history(({}, ok(50.0)), (whole, ok(300.0)))
-    assert changes(FlipBack(hardware=GPU).candidates(held)) == [{"precision": "bf16"}]
+def test_part_of_a_combination_that_fell_short_is_taken_back():
+    """When together they slowed training down, the largest promise is doubted first."""
+    both = {"precision": "bf16", "compile_mode": "default"}
+    seen = history(({}, ok(50.0)), (both, ok(51.0)))
+    assert changes(proposals(seen))[0].get("precision") != "bf16"
+    assert changes(proposals(history(({}, ok(50.0)), (both, ok(300.0)))))[0]["precision"] == "bf16"
 
 
-def test_the_ladder_climbs_while_throughput_grows():
-    """The batch doubles after a gain above one percent, and no further after less."""
-    ladder = BatchLadder(gain=0.01)
-    growing = history(({}, ok(50.0)), ({"batch_size": 32}, ok(55.0)))
-    assert changes(ladder.candidates(growing)) == [{"batch_size": 64}]
-    flat = history(({}, ok(50.0)), ({"batch_size": 32}, ok(50.2)))
-    assert changes(ladder.candidates(flat)) == []
+def test_minutes_of_compiling_wait_until_cheaper_plans_have_nothing_to_promise():
+    """`max-autotune` never comes before `default`."""
+    modes = [c.get("compile_mode") for c in changes(proposals(history(({}, ok(50.0)))))]
+    assert modes.index("default") < modes.index("max-autotune")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASH, Outcome.COMPILE_ERROR, Outcome.TIMEOUT])
+def test_a_setting_that_never_ran_is_blamed_for_a_failure(outcome):
+    """bf16 ran elsewhere, so compiling is to blame; compiling blocks only may still work."""
+    failed = TrialResult(outcome=outcome, error="it failed", total_s=5.0)
+    both = {"precision": "bf16", "compile_mode": "default"}
+    seen = history(({}, ok(50.0)), ({"precision": "bf16"}, ok(90.0)), (both, failed))
+    blocks = {"compile_mode": "reduce-overhead", "compile_scope": "block"}
+    plans = [{"precision": "bf16", "workers": 1}, {"compile_mode": "default"}, blocks]
+    chances = [chance_to_run(SPACE.plan(plan), seen) for plan in plans]
+    assert chances == [1.0, pytest.approx(0.05), 1.0]
+    half = {"compile_mode": "default", "compile_scope": "block"}
+    assert 0.4 < chance_to_run(SPACE.plan(half), seen) < 0.6
+
+
+def test_a_forecast_learns_what_settings_are_worth():
+    """What was measured of a setting alone is expected of it beside others."""
+    seen = history(({}, ok(50.0)), ({"precision": "bf16"}, ok(60.0)))
+    plan = SPACE.plan({"precision": "bf16", "pin_memory": True})
+    (unaware,) = Forecast(history(({}, ok(50.0))), GPU).of([plan])
+    (aware,) = Forecast(seen, GPU).of([plan])
+    assert unaware.throughput > 150
+    assert aware.throughput == pytest.approx(60 * 1.03, rel=0.05)
+    assert aware.spread < unaware.spread
+
+
+def test_a_forecast_is_sure_of_what_was_measured():
+    """A measured plan's outlook is its measurement."""
+    seen = history(({}, ok(50.0)), ({"precision": "bf16"}, ok(300.0)))
+    (outlook,) = Forecast(seen, GPU).of([SPACE.plan({"precision": "bf16"})])
+    assert outlook.throughput == pytest.approx(300.0, rel=0.02)
+    assert outlook.spread < 0.03
+
+
+def test_running_plans_are_not_what_one_learns_from():
+    """A plan under way makes its neighbours no faster and no slower, only better known soon."""
+    plan = SPACE.plan({"precision": "bf16", "optimizer_impl": "fused"})
+    (alone,) = Forecast(history(({}, ok(50.0))), GPU).of([plan])
+    running = history(({}, ok(50.0)), pending=[{"precision": "bf16"}])
+    (beside,) = Forecast(running, GPU).of([plan])
+    assert beside.throughput == pytest.approx(alone.throughput)
+    assert beside.spread < alone.spread
+
+
+def test_workers_are_expected_to_share_the_loading():
+    """Four of them quarter the time of a loop that does nothing but load."""
+    seen = history(({}, ok(50.0, wait=0.99)))
+    (outlook,) = Forecast(seen, GPU).of([SPACE.plan({"workers": 4})])
+    assert outlook.throughput == pytest.approx(4 * 50.0, rel=0.1)
+
+
+def test_a_loop_that_only_waits_is_no_division_by_zero():
+    """A loader may take all of the time, to the last digit."""
+    assert proposals(history(({}, ok(50.0, wait=1.0))))[0].plan["workers"] > 0
+
+
+def test_a_noisy_machine_is_recognised_by_what_cannot_be_explained():
+    """Changes that hardly matter and scatter widely show how much processes vary."""
+    prefetch = [{"workers": 1, "prefetch": count} for count in (2, 4, 8)]
+    speeds = (40.0, 70.0, 45.0)
+    noisy = history(({}, ok(60.0)), *zip(prefetch, map(ok, speeds), strict=True))
+    quiet = history(({}, ok(60.0)), *((change, ok(60.0)) for change in prefetch))
+    plan = SPACE.plan({"workers": 1, "prefetch": 4})
+    (in_noise,), (in_quiet,) = (Forecast(seen, GPU).of([plan]) for seen in (noisy, quiet))
+    assert in_noise.throughput < 65
+    assert in_noise.spread > 2 * in_quiet.spread
+
+
+def test_a_batch_that_gained_promises_more():
+    """A doubled batch that doubled the speed is climbed from; one that gained nothing less so."""
+    plan = SPACE.plan({"batch_size": 64})
+    expected = []
+    for speed in (99.0, 50.0):
+        seen = history(({}, ok(50.0)), ({"batch_size": 32}, ok(speed, batch=32)))
+        (outlook,) = Forecast(seen, GPU).of([plan])
+        expected.append(outlook.throughput)
+    assert expected[0] > 95
+    assert expected[1] < 60
+    climbing = [c for c in changes(proposals(seen)) if set(c) == {"batch_size"}]
+    assert {"batch_size": 64} in climbing
 
 
 def test_where_memory_ends_the_ladder_checkpointing_makes_room():
-    """After an OOM that ended a growing climb, the lightest checkpointing is tried."""
-    full = history(({}, ok(50.0)), ({"batch_size": 32}, OOM))
-    proposed = changes(BatchLadder(gain=0.01).candidates(full))
-    assert proposed[1] == {"batch_size": 32, "activation_checkpointing": "selective"}
+    """A batch that ran out of memory comes again with less to hold, and by itself no more."""
+    full = history(({}, ok(50.0)), ({"batch_size": 32}, ok(80.0)), ({"batch_size": 64}, OOM))
+    proposed = changes(proposals(full, chance=0.0))
+    assert {"batch_size": 64, "activation_checkpointing": "selective"} in proposed
+    assert {"batch_size": 128} not in proposed
+    assert {"activation_checkpointing": "selective"} not in proposed
+
+
+def test_a_batch_that_will_hardly_fit_is_worth_less():
+    """One peak already tells: 16 samples in 40 GiB leave no room for 256."""
+    seen = history(({}, ok(50.0, memory=40 * GIB)))
+    chances = [chance_to_fit(SPACE.plan({"batch_size": b}), seen) for b in (8, 16, 32, 64, 256)]
+    assert chances[:2] == [1.0, 1.0]
+    assert chances[2] > 0.9 > chances[3] > chances[4]
+    assert chances[4] < 0.01
 
 
 def test_peaks_predict_what_cannot_fit():

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from autotune.agent.earlier import Found
 from autotune.agent.observer import SilentObserver
 from autotune.agent.proposal import Proposal
 from autotune.agent.search import Search
@@ -286,6 +287,7 @@ class Table:
     store: TrialStore = field(default_factory=MemoryStore)
     is_stopped: Callable[[], bool] = lambda: False
     num_ranks: int = 1
+    earlier: tuple[Found, ...] = ()
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
@@ -321,6 +323,7 @@ class Table:
             is_stopped=self.is_stopped,
             log_dir=Path("logs"),
             scouting=self.scouting,
+            earlier=self.earlier,
         )
 
     def record(self) -> RunRecord:

@@ -8,6 +8,7 @@ from autotune.clock import FakeClock
 from autotune.dispatch.replay import ReplayRunner
 from autotune.search_space.plan import Plan
 from autotune.trials.result import Outcome, TrialResult
+from tests.dispatch.test_table import measured
 
 
 def lasting(total_s: float) -> TrialResult:
@@ -82,3 +83,20 @@ def test_a_function_may_stand_for_the_table(cpu, clock, make_request):
     runner.submit(make_request("four"))
     runner.wait(10.0)
     assert clock.now() == 104.0
+
+
+@pytest.mark.parametrize(("above", "num_windows"), [(90.0, 8), (150.0, 3), (104.5, 5)])
+def test_a_hopeless_trial_is_raced_out_where_its_windows_show_it(
+    cpu, clock, make_request, above, num_windows
+):
+    """It ends after as many windows as that takes, never before three, and saves the others."""
+    recorded = measured(96, 104, 98, 103, 99, 101, 100, 99)
+    runner = ReplayRunner(cpu, lambda plan: recorded, clock=clock)
+    runner.submit(make_request("slow", interesting_above=above))
+    (finished,) = runner.wait(1000.0)
+    measurement = finished.result.measurement
+    assert len(measurement.windows) == num_windows
+    assert measurement.raced is (num_windows < 8)
+    assert clock.now() - 100.0 == pytest.approx(3.0 + num_windows)
+    assert measurement.measure_s == num_windows
+    assert 95 < measurement.throughput < 105

@@ -138,3 +138,19 @@ def test_facts_and_hardware_survive_json():
     facts = replace(FACTS, user_knobs=(("width", (16, 32)),), imports=("sklearn",))
     assert WorkloadFacts.from_dict(facts.to_dict()) == facts
     assert type(GPU_MACHINE).from_dict(GPU_MACHINE.to_dict()) == GPU_MACHINE
+
+
+def test_a_space_of_certain_plans_has_no_other():
+    """Knobs have the values of those plans, combinations beside them are not possible."""
+    whole = build_space(FACTS, GPU_MACHINE)
+    listed = [{}, {"precision": "bf16"}, {"workers": 4, "prefetch": 8}]
+    space = whole.only([whole.plan(values) for values in listed])
+    assert space.by_name["workers"].values == (0, 4)
+    assert space.by_name["optimizer_impl"].values == ("default",)
+    assert space.possible({"precision": "bf16"}) == whole.plan({"precision": "bf16"})
+    assert space.possible({"precision": "bf16", "workers": 4, "prefetch": 8}) is None
+    with pytest.raises(PlanError, match="no such plan among the 3 there are"):
+        space.plan({"precision": "bf16", "workers": 4, "prefetch": 8})
+    assert next(space.enumerate()) == space.baseline
+    assert set(space.enumerate()) == set(map(whole.plan, listed))
+    assert space.size_bound() == 3

@@ -1,0 +1,104 @@
+"""What earlier runs of a workload on this machine found: where a new one may begin."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autotune.agent.history import History
+from autotune.agent.proposal import Proposal
+from autotune.errors import PlanError
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan
+from autotune.storage.records import RunRecord, TrialRecord
+from autotune.storage.store import TrialStore
+from autotune.trials.result import Purpose
+
+_MOST = 3  # earlier runs, newest first; each costs a trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The best plan of an earlier run.
+
+    Attributes:
+        run_name: of that run.
+        how_alike: what the run has in common with this one, in words.
+    """
+
+    plan: Plan
+    run_name: str
+    how_alike: str
+
+
+def found_earlier(store: TrialStore, run: RunRecord) -> tuple[Found, ...]:
+    """Return the best plans of earlier runs, newest first, each once.
+
+    A run counts when it tuned the same file, or what was in its place, for as many devices on an
+    equal machine with equal versions.
+    """
+    found: dict[Plan, Found] = {}
+    for other in store.runs():
+        how_alike = _how_alike(other, run)
+        plan = how_alike and _best(other, store)
+        if how_alike and plan:
+            found.setdefault(plan, Found(plan=plan, run_name=other.name, how_alike=how_alike))
+        if len(found) == _MOST:
+            break
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """The plans that earlier runs found, measured anew before anything else is tried.
+
+    What they gave then is not taken over: the workload or the machine may have changed.
+    """
+
+    found: Sequence[Found]
+
+    def candidates(self, history: History) -> Iterator[Proposal]:
+        """Yield them as far as this space has them."""
+        for one in self.found:
+            plan = _here(one.plan, history)
+            if plan is not None:
+                reason = f"the best plan of {one.run_name}, which tuned {one.how_alike}"
+                yield Proposal(plan=plan, purpose=Purpose.PRESET, reason=reason)
+
+
+def _how_alike(other: RunRecord, run: RunRecord) -> str | None:
+    if other.id == run.id or other.new.num_ranks != run.new.num_ranks:
+        return None
+    if _machine(other) != _machine(run):
+        return None
+    if other.new.workload_hash == run.new.workload_hash:
+        return "the same workload on this machine"
+    same_place = other.new.workload_path == run.new.workload_path
+    return "an earlier version of the file on this machine" if same_place else None
+
+
+def _machine(run: RunRecord) -> str:
+    return Hardware.from_dict(run.new.hardware).fingerprint
+
+
+def _best(run: RunRecord, store: TrialStore) -> Plan | None:
+    """Return the winner of a run, or its fastest plan where it was ended before it had one."""
+    if run.winner is not None:
+        return None if run.winner.kept_baseline else run.winner.plan
+    measured = [t for t in store.trials(run.id) if _throughput(t) > 0]
+    fastest = max((t for t in measured if _is_comparable(t, run)), key=_throughput, default=None)
+    return None if fastest is None or fastest.plan == run.new.baseline else fastest.plan
+
+
+def _is_comparable(trial: TrialRecord, run: RunRecord) -> bool:
+    return trial.num_ranks == run.new.num_ranks
+
+
+def _throughput(trial: TrialRecord) -> float:
+    measurement = trial.result.measurement if trial.result else None
+    return measurement.throughput if measurement else 0.0
+
+
+def _here(plan: Plan, history: History) -> Plan | None:
+    try:
+        return history.space.adopt(plan)
+    except PlanError:  # a space of certain plans may lack it
+        return None

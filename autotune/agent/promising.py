@@ -1,0 +1,199 @@
+"""The plans that promise most for their time: changes of the best plan, alone and together."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autotune.agent.durations import expected_s
+from autotune.agent.forecast import Forecast, Outlook
+from autotune.agent.history import Done, History
+from autotune.agent.levers import LOADER_KNOBS, waits_for_data, why
+from autotune.agent.memory import cannot_fit, chance_to_fit
+from autotune.agent.proposal import Proposal
+from autotune.agent.soundness import chance_to_run
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.space import FOLLOWS
+from autotune.trials.result import Purpose
+
+_AROUND = 3  # plans whose changes are looked at, the best first
+_NEAR_BEST = 0.9  # of its speed, for those after it
+_STEPS = 10  # of a trial, at the least: the first one, warm-up, windows
+_PRICE = 0.005  # gain in the log throughput that each time of the baseline's trial must be worth
+_LIKELY = 0.5  # to run and to fit, for a change to be one of many at once
+_MAKES_ROOM = "activation_checkpointing"
+_COMPILER = frozenset({"compile_mode", "compile_scope"})
+# Checkpointing only costs unless a batch needs the room; sharding has a proposer of its own.
+_NOT_ALONE = frozenset({_MAKES_ROOM, FOLLOWS, "sharding"})
+_LADDER = frozenset({"batch_size", FOLLOWS, _MAKES_ROOM})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A plan to consider.
+
+    Attributes:
+        base: the measured trial that it changes.
+        outlook: how fast it may be.
+        runs: probability that it runs and fits.
+        trial_s: how long its trial will take.
+        worth: expected gain of the log throughput for each second of that.
+    """
+
+    plan: Plan
+    base: Done
+    outlook: Outlook
+    runs: float
+    trial_s: float
+    worth: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promising:
+    """Changes of the best plans, the largest expected gain for its time first.
+
+    So what is cheap comes before what is dear, a checklist all together before its parts, the
+    parts that may hurt are taken back, and minutes of compiling wait until nothing else is left.
+
+    Attributes:
+        gain: relative gain below which a plan is not worth a trial.
+        chance: probability of that gain below which it is not, either.
+    """
+
+    hardware: Hardware
+    gain: float
+    chance: float
+
+    def candidates(self, history: History) -> Iterator[Proposal]:
+        """Yield the plans that may well gain, most for their time first."""
+        forecast = Forecast(history, self.hardware)
+        reached = _reached(history, forecast)
+        for one in self._ranked(history, forecast, reached):
+            if one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance:
+                yield _proposal(one, reached, history)
+
+    def _ranked(self, history: History, forecast: Forecast, reached: float) -> list[Candidate]:
+        bases = dict.fromkeys(self._together(history, forecast), history.best)
+        for base in _bases(history):
+            bases = dict.fromkeys(_changed(base, history), base) | bases
+        plans = [p for p in bases if p not in history.tried and not cannot_fit(p, history)]
+        found = [
+            self._candidate(plan, bases[plan], outlook, history, reached)
+            for plan, outlook in zip(plans, forecast.of(plans), strict=True)
+        ]
+        return sorted(found, key=lambda one: -one.worth)
+
+    def _candidate(
+        self, plan: Plan, base: Done, outlook: Outlook, history: History, reached: float
+    ) -> Candidate:
+        runs = chance_to_run(plan, history) * chance_to_fit(plan, history)
+        trial_s = self._trial_s(plan, outlook, history)
+        gain = outlook.gain(reached)
+        return Candidate(
+            plan=plan,
+            base=base,
+            outlook=outlook,
+            runs=runs,
+            trial_s=trial_s,
+            worth=runs * gain / trial_s,
+        )
+
+    def _trial_s(self, plan: Plan, outlook: Outlook, history: History) -> float:
+        # A large batch makes long steps, and a trial has so many of them.
+        samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
+        steps_s = _STEPS * samples / outlook.throughput
+        return max(steps_s, expected_s(plan, history, self.hardware))
+
+    def _together(self, history: History, forecast: Forecast) -> Iterator[Plan]:
+        """Yield the best plan with ever more changes, each the best to add.
+
+        Without those that make a trial long among them, too.
+        """
+        for kept in (frozenset[str](), _COMPILER, _COMPILER | {"batch_size"}):
+            plan, reached = history.best.plan, math.log(history.best.throughput)
+            while (added := self._added(plan, kept, history, forecast)) and added[1] > reached:
+                plan, reached = added
+                yield plan
+
+    def _added(
+        self, plan: Plan, kept: frozenset[str], history: History, forecast: Forecast
+    ) -> tuple[Plan, float] | None:
+        """Return the plan with the best change added, and its log throughput less its price."""
+        options = list(_additions(plan, kept, history))
+        priced = [
+            (other, outlook.log - self._price(other, outlook, history))
+            for other, outlook in zip(options, forecast.of(options), strict=True)
+        ]
+        return max(priced, key=lambda entry: entry[1], default=None)
+
+    def _price(self, plan: Plan, outlook: Outlook, history: History) -> float:
+        """Return the gain that the time of a trial must be worth, as a logarithm."""
+        assert history.baseline is not None
+        usual_s = max(history.baseline.undiagnosed_s, 1.0)
+        return _PRICE * (self._trial_s(plan, outlook, history) / usual_s - 1.0)
+
+
+def _reached(history: History, forecast: Forecast) -> float:
+    """Return the throughput of the best plans, less what the fastest owes to luck."""
+    measured = [trial.plan for trial in _bases(history)]
+    return max(outlook.throughput for outlook in forecast.of(measured))
+
+
+def _bases(history: History) -> list[Done]:
+    """Return the best trial, and the next ones where they are nearly as fast."""
+    best = history.best
+    near = [t for t in history.ranking if t.throughput >= _NEAR_BEST * best.throughput]
+    return [best, *(t for t in near if t.plan != best.plan)][:_AROUND]
+
+
+def _changed(base: Done, history: History) -> Iterator[Plan]:
+    """Yield the plans one change away; for a batch that cannot fit, also with room made."""
+    for name in _tunable(base.plan, base):
+        for plan in history.space.alternatives(base.plan, name):
+            yield plan
+            if name == "batch_size" and cannot_fit(plan, history):
+                yield from history.space.alternatives(plan, _MAKES_ROOM)
+    if base.plan.get(_MAKES_ROOM, "") != history.space.baseline.get(_MAKES_ROOM, ""):
+        yield from history.space.alternatives(base.plan, _MAKES_ROOM)
+
+
+def _additions(plan: Plan, kept: frozenset[str], history: History) -> Iterator[Plan]:
+    """Yield the plans one change from `plan` that will rather run than not."""
+    for name in _tunable(plan, history.best):
+        for other in () if name in kept else history.space.alternatives(plan, name):
+            if chance_to_fit(other, history) * chance_to_run(other, history) > _LIKELY:
+                yield other
+
+
+def _tunable(plan: Plan, measured: Done) -> Iterator[str]:
+    """Yield the knobs of the plan that may matter; the loader's while the loop waits for it.
+
+    Workers that are there may still be too many.
+    """
+    waits = waits_for_data(measured)
+    for name in plan:
+        idle = name in LOADER_KNOBS and not waits and not _has_workers(name, plan)
+        if name not in _NOT_ALONE and not idle:
+            yield name
+
+
+def _has_workers(name: str, plan: Plan) -> bool:
+    return name == "workers" and int(plan[name]) > 0
+
+
+def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
+    changed = [name for name in one.plan.diff(one.base.plan) if name in one.plan]
+    gain = one.outlook.throughput / reached - 1
+    words = (why(name, one.plan[name], one.base, history) for name in changed)
+    because = "; ".join(dict.fromkeys(words))
+    reason = (
+        f"{describe_diff(one.plan, one.base.plan)} on top of trial {one.base.number}: {because} "
+        f"({gain:+.0%} expected, for {one.trial_s:.0f} s)"
+    )
+    return Proposal(plan=one.plan, purpose=_purpose(changed, gain), reason=reason)
+
+
+def _purpose(changed: list[str], gain: float) -> Purpose:
+    if "batch_size" in changed and _LADDER.issuperset(changed):
+        return Purpose.LADDER
+    return Purpose.PRESET if gain > 0 or len(changed) > 1 else Purpose.NEIGHBOUR

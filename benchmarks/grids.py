@@ -1,0 +1,188 @@
+"""What is recorded of each example: the union of a few products of values.
+
+A knob that a product does not name keeps its baseline value there; values that a machine does not
+offer are left out.
+"""
+
+import itertools
+import sys
+
+BOTH = (False, True)
+
+CUDA = {
+    "gpt": [
+        {
+            "compile_mode": ("off", "default", "reduce-overhead"),
+            "precision": ("fp32", "tf32", "bf16"),
+            "batch_size": (8, 16, 32, 64, 128),
+            "optimizer_impl": ("default", "fused"),
+            "pin_memory": BOTH,
+            "workers": (0, 4),
+        },
+        {
+            "compile_mode": ("off", "default"),
+            "precision": ("fp16",),
+            "batch_size": (16, 64),
+            "optimizer_impl": ("default", "fused"),
+            "pin_memory": BOTH,
+        },
+        {
+            "compile_mode": ("max-autotune-no-cudagraphs", "max-autotune"),
+            "precision": ("bf16",),
+            "batch_size": (16, 64, 128),
+            "optimizer_impl": ("fused",),
+            "pin_memory": (True,),
+        },
+        {
+            "compile_mode": ("off", "default"),
+            "compile_scope": ("model", "block"),
+            "precision": ("bf16",),
+            "batch_size": (16, 64, 128),
+            "optimizer_impl": ("fused",),
+            "pin_memory": (True,),
+            "activation_checkpointing": ("none", "selective", "every-2", "full"),
+        },
+        {
+            "compile_mode": ("off", "default"),
+            "precision": ("bf16",),
+            "batch_size": (16, 64),
+            "optimizer_impl": ("fused",),
+            "pin_memory": (True,),
+            "workers": (0, 4),
+            "threads": (16, 1),
+        },
+    ],
+    "deep_mlp": [
+        {
+            "compile_mode": ("off", "default", "reduce-overhead"),
+            "precision": ("fp32", "tf32", "bf16"),
+            "batch_size": (32, 128, 512, 2048, 8192),
+            "optimizer_impl": ("default", "fused"),
+            "pin_memory": BOTH,
+            "threads": (16, 1),
+        },
+        {
+            "compile_mode": ("max-autotune-no-cudagraphs", "max-autotune"),
+            "precision": ("fp32", "bf16"),
+            "batch_size": (128, 8192),
+            "optimizer_impl": ("fused",),
+            "pin_memory": (True,),
+            "threads": (16, 1),
+        },
+        {
+            "compile_mode": ("off", "reduce-overhead"),
+            "precision": ("fp32", "bf16"),
+            "batch_size": (128, 2048, 8192),
+            "optimizer_impl": ("fused",),
+            "pin_memory": (True,),
+            "threads": (16, 1),
+            "workers": (0, 1, 4),
+        },
+        {
+            "compile_mode": ("default", "reduce-overhead"),
+            "compile_scope": ("model", "block"),
+            "precision": ("fp32", "bf16"),
+            "batch_size": (128, 2048, 8192),
+            "optimizer_impl": ("fused",),
+            "pin_memory": (True,),
+        },
+    ],
+    "digits_cnn": [
+        {
+            "compile_mode": ("off", "default", "reduce-overhead"),
+            "precision": ("fp32", "bf16"),
+            "batch_size": (32, 128, 512),
+            "optimizer_impl": ("default", "fused"),
+            "memory_format": ("contiguous", "channels_last"),
+            "workers": (0, 4, 8, 16),
+            "threads": (16, 1),
+        },
+        {
+            "compile_mode": ("off", "default", "max-autotune"),
+            "precision": ("bf16",),
+            "batch_size": (32, 128),
+            "optimizer_impl": ("fused",),
+            "memory_format": ("channels_last",),
+            "workers": (8, 16),
+            "cudnn_benchmark": BOTH,
+            "pin_memory": BOTH,
+        },
+        {
+            "precision": ("bf16",),
+            "batch_size": (32, 128),
+            "optimizer_impl": ("fused",),
+            "memory_format": ("channels_last",),
+            "workers": (4, 8, 16),
+            "prefetch": (2, 4, 8),
+        },
+    ],
+}
+CPU = {
+    "deep_mlp": [
+        {
+            "precision": ("fp32", "bf16"),
+            "batch_size": (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
+            "optimizer_impl": ("default", "foreach", "fused"),
+            "workers": (0, 1),
+        },
+        {
+            "compile_mode": ("default",),
+            "compile_scope": ("model", "block"),
+            "precision": ("fp32", "bf16"),
+            "batch_size": (128, 512, 2048, 8192),
+            "optimizer_impl": ("default", "fused"),
+        },
+        {
+            "precision": ("fp32", "bf16"),
+            "batch_size": (128, 2048),
+            "optimizer_impl": ("fused",),
+            "activation_checkpointing": ("selective", "full"),
+        },
+    ],
+    "digits_cnn": [
+        {
+            "precision": ("fp32", "bf16"),
+            "batch_size": (8, 16, 32, 64, 128, 256, 512),
+            "optimizer_impl": ("default", "fused"),
+            "memory_format": ("contiguous", "channels_last"),
+            "workers": (0, 1, 2),
+        },
+        {
+            "compile_mode": ("default",),
+            "precision": ("fp32", "bf16"),
+            "batch_size": (32, 128, 512),
+            "memory_format": ("contiguous", "channels_last"),
+            "workers": (0, 2),
+        },
+        {
+            "batch_size": (32, 128),
+            "workers": (1, 2),
+            "prefetch": (2, 4, 8),
+            "optimizer_impl": ("default", "foreach", "fused"),
+        },
+    ],
+}
+GRIDS = {"cuda": CUDA, "cpu": CPU}
+
+
+def plans_of(example, space):
+    """Return the plans to record, each once, the baseline among them."""
+    kind = space.site.hardware.device_kind
+    if example not in GRIDS[kind]:
+        sys.exit(f"benchmarks/grids.py has no grid of {example} for a {kind} device")
+    products = GRIDS[kind][example]
+    plans = [plan for product in products for plan in _product(product, space)]
+    return list(dict.fromkeys([space.baseline, *plans]))
+
+
+def _product(values, space):
+    offered = {name: _offered(name, listed, space) for name, listed in values.items()}
+    for chosen in itertools.product(*offered.values()):
+        plan = space.possible(dict(zip(offered, chosen, strict=True)))
+        if plan is not None:
+            yield plan
+
+
+def _offered(name, listed, space):
+    values = space.by_name[name].values
+    return [value for value in listed if value in values] or values[:1]

@@ -1,0 +1,202 @@
+"""Measures the plans of an example's grid, one by one on every device, into a table for replays.
+
+    python benchmarks/record_table.py gpt --limit 9m
+    python benchmarks/record_table.py gpt --limit 9m      # goes on where the first one stopped
+
+The plans come in a shuffled order in which every compile mode and precision has its share from the
+start, so that a recording cut short shows something of everything. When all are there, those near
+the best are measured again in fresh processes: the best of many single measurements is a lucky
+one. Each trial compiles everything itself. What was recorded on another machine is not gone on
+with.
+"""
+
+import argparse
+import collections
+import dataclasses
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
+
+from grids import plans_of  # noqa: E402
+
+from autotune.agent.spaces import this_machine  # noqa: E402
+from autotune.cli.parsing import parse_budget, parse_fixed  # noqa: E402
+from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
+from autotune.dispatch.site import LocalSite  # noqa: E402
+from autotune.dispatch.table import Table, append_result, read_table, start_table  # noqa: E402
+from autotune.search_space.space import Narrowing, build_space  # noqa: E402
+from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
+from autotune.trials.result import Purpose  # noqa: E402
+
+TABLES = Path(__file__).parent / "tables"
+LONGEST_TRIAL_S = 400.0
+
+
+def main():
+    args = parse_args()
+    # Trials import `cold_trial` from here, whether autotune is installed or not.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    hardware = this_machine(1)
+    workload = REPOSITORY / "examples" / f"{args.example}.py"
+    logs = Path(tempfile.mkdtemp(prefix="record-"))
+    with (
+        LocalSite(hardware) as site,
+        RayRunner(site, log_dir=logs, entry="benchmarks.cold_trial:run") as runner,
+    ):
+        site.look_at(workload, args.seed)
+        runner.start()
+        facts = site.facts(300.0)
+        space = build_space(facts, one_device(hardware), Narrowing(fix=args.fix))
+        plans = in_order(plans_of(args.example, space), args.seed)
+        path = open_table(args, one_device(hardware), facts)
+        todo = missing(path, plans)
+        print(f"{path}: {len(plans) - len(todo)} of {len(plans)} plans are there", flush=True)
+        record(runner, todo, path, workload, args)
+        while not todo and (todo := contenders(path, args)):
+            print(f"{len(todo)} plans near the best are measured again", flush=True)
+            record(runner, todo, path, workload, args)
+    print(f"{len(todo)} trials are left; logs in {logs}")
+
+
+def parse_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("example", choices=["gpt", "digits_cnn", "deep_mlp"])
+    parser.add_argument("--limit", type=parse_budget, default="25m", help="wall clock")
+    parser.add_argument("--measure-s", type=float, default=3.0, help="windows of a trial, at most")
+    parser.add_argument("--fix", action="append", help="hold a knob: knob=value")
+    parser.add_argument("--processes", type=int, default=3, help="of each plan near the best")
+    parser.add_argument("--near", type=float, default=0.85, help="of the best: those plans")
+    parser.add_argument("--seed", type=int, default=0, help="of the order and of every trial")
+    parser.add_argument("--out", type=Path, default=TABLES, help="folder of the table")
+    parser.add_argument("--note", default="", help="what a reader of the table must know")
+    args = parser.parse_args()
+    args.fix = parse_fixed(args.fix)
+    args.end = time.monotonic() + args.limit
+    return args
+
+
+def in_order(plans, seed):
+    """The baseline, then all kinds of plans evenly mixed, in an order that the seed gives."""
+    kinds = collections.defaultdict(list)
+    rng = random.Random(seed)  # noqa: S311  an order is no secret
+    for plan in plans[1:]:
+        kinds[plan.get("compile_mode", "off"), plan["precision"]].append(plan)
+    placed = []
+    for members in kinds.values():
+        rng.shuffle(members)
+        placed += [((k + rng.random()) / len(members), plan) for k, plan in enumerate(members)]
+    return [plans[0], *(plan for _, plan in sorted(placed, key=lambda pair: pair[0]))]
+
+
+def one_device(hardware):
+    """What each trial has, however many of them run side by side."""
+    count = hardware.num_devices
+    return dataclasses.replace(
+        hardware,
+        num_devices=1,
+        num_cores=hardware.cores_per_device,
+        host_memory_bytes=hardware.host_memory_bytes // count,
+    )
+
+
+def open_table(args, hardware, facts):
+    """Return the file of the table, a new one or that of an earlier recording."""
+    device = "cpu" if hardware.device_kind == "cpu" else hardware.device_name
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / f"{args.example}-{'-'.join(device.lower().split())}.jsonl"
+    table = Table(
+        name=args.example,
+        hardware=hardware,
+        facts=facts,
+        protocol=Protocol(max_measure_s=args.measure_s, max_warm_up_s=5.0),
+        how=f"each trial compiled everything itself. {args.note}".strip(),
+        fix=args.fix,
+        results={},
+    )
+    if not path.exists():
+        start_table(path, table)
+    found = read_table(path)
+    if origin(table) != origin(found):
+        sys.exit(f"{path} was recorded on another machine or of another workload; move it away")
+    return path
+
+
+def origin(table):
+    """What two parts of one table must have in common."""
+    machine = table.hardware
+    return (
+        machine.device_name,
+        machine.num_cores,
+        machine.versions,
+        table.facts.source_hash,
+        table.fix,
+    )
+
+
+def missing(path, plans):
+    known = read_table(path).results
+    return collections.deque(plan for plan in plans if plan not in known)
+
+
+def contenders(path, args):
+    """Return the plans near the best that lack processes, once each, the shortest trials first."""
+    results = read_table(path).results
+    least = args.near * max(map(speed, results.values()))
+    near = [plan for plan, again in results.items() if speed(again) >= least]
+    near.sort(key=lambda plan: results[plan][0].total_s)
+    return collections.deque(plan for plan in near if len(results[plan]) < args.processes)
+
+
+def speed(results):
+    """The fastest process: what disturbs one can only slow it down."""
+    return max(r.measurement.throughput if r.measurement else 0.0 for r in results)
+
+
+def record(runner, todo, path, workload, args):
+    number, running = 0, 0
+    while running or todo:
+        while todo and running < runner.capacity and time.monotonic() < args.end:
+            number, running = number + 1, running + 1
+            runner.submit(request_of(todo.popleft(), number, workload, args, runner))
+        if not running:
+            return
+        for finished in runner.wait(5.0):
+            running -= 1
+            note(finished, path)
+
+
+def request_of(plan, number, workload, args, runner):
+    return TrialRequest(
+        number=number,
+        plan=plan,
+        purpose=Purpose.MEASURE,
+        workload_path=str(workload),
+        working_dir=str(REPOSITORY),
+        device_kind=runner.hardware.device_kind,
+        seed=args.seed,
+        protocol=Protocol(max_measure_s=args.measure_s, max_warm_up_s=5.0),
+        give_up_after_s=min(LONGEST_TRIAL_S, args.end + 30.0 - time.monotonic()),
+    )
+
+
+def note(finished, path):
+    """Write a result down; one that says nothing about its plan leaves it for the next time."""
+    plan, result = finished.request.plan, finished.result
+    speed = result.measurement.throughput if result.measurement else 0.0
+    print(
+        f"{finished.request.number:>4}  {result.total_s:7.1f} s  {result.outcome.value:<9} "
+        f"{speed:>11.1f}  {dict(plan.items)}",
+        flush=True,
+    )
+    if result.outcome.is_about_plan:
+        append_result(path, plan, result)
+
+
+if __name__ == "__main__":
+    main()
