@@ -61,6 +61,8 @@ def test_a_wheel_holds_real_files(wheel):
         assert modules <= set(names)
     migrations = (REPOSITORY / "storage" / "migrations").rglob("*.py")
     assert {f"autotune/{path.relative_to(REPOSITORY)}" for path in migrations} <= set(names)
+    assets = (REPOSITORY / "autotune" / "dashboard" / "assets").iterdir()
+    assert {str(path.relative_to(REPOSITORY)) for path in assets} <= set(names)
     assert "autotune/py.typed" in names
     folders = {name.split("/")[0] for name in names}
     assert {f for f in folders if not f.endswith(".dist-info")} == {"autotune"}

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from autotune.storage.sql import SqlStore, open_store
 
+BUSY_S = 3.0
+"""Somebody looks at the page: better a message soon than the store later."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -20,5 +23,5 @@ class Source:
         Raises:
             StoreError: when it is missing, locked, damaged, or of another version.
         """
-        with closing(open_store(self.url, read_only=True)) as opened:
+        with closing(open_store(self.url, read_only=True, busy_s=BUSY_S)) as opened:
             yield opened

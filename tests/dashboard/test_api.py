@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import sqlite3
 
 import pytest
 from starlette.testclient import TestClient
 
+from autotune.dashboard import source
 from autotune.dashboard.app import make_app
 from autotune.export.plan_file import load_plan_file
 from tests.dashboard.small_store import BASELINE, BF16, fill
@@ -157,6 +159,33 @@ def test_a_half_written_store_is_explained(store_file):
         answer = client.get("/api/v1/runs/1/trials")
     assert answer.status_code == 503
     assert "damaged" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("revision", "words"), [("0001", "written by an older autotune"), ("9999", "a newer autotune")]
+)
+def test_a_store_of_another_version_is_explained(store_file, revision, words):
+    """With what brings them together; nothing is migrated by looking."""
+    with sqlite3.connect(store_file) as connection:
+        connection.execute("UPDATE autotune_alembic_version SET version_num = ?", [revision])
+    with TestClient(make_app(str(store_file)), base_url="http://localhost") as client:
+        answer = client.get("/api/v1/runs")
+    assert answer.status_code == 503
+    assert words in answer.json()["error"]["message"]
+
+
+def test_a_locked_store_is_explained(store_file, monkeypatch):
+    """Soon, and it is there again when the lock is gone."""
+    monkeypatch.setattr(source, "BUSY_S", 0.2)
+    holder = sqlite3.connect(store_file, isolation_level=None)
+    holder.execute("PRAGMA journal_mode = DELETE")
+    holder.execute("BEGIN EXCLUSIVE")
+    with TestClient(make_app(str(store_file)), base_url="http://localhost") as client:
+        answer = client.get("/api/v1/runs")
+        assert answer.status_code == 503
+        assert "is locked by another process" in answer.json()["error"]["message"]
+        holder.close()
+        assert client.get("/api/v1/runs").status_code == 200
 
 
 def test_the_api_describes_all_of_itself(api):
