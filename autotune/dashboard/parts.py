@@ -58,20 +58,15 @@ def table(
     columns: Sequence[str], rows: Iterable[Sequence[Child]], numeric: Sequence[str] = ()
 ) -> Component:
     """Return a small table; columns of numbers stand to the right."""
-    sides = ["right" if column in numeric else "left" for column in columns]
-    head = [dmc.TableTh(name, ta=side) for name, side in zip(columns, sides, strict=True)]
+    classes = ["number" if column in numeric else "" for column in columns]
+    heads = [html.Th(name, className=own) for name, own in zip(columns, classes, strict=True)]
+    # Plain elements: hundreds of Mantine's cells take the browser half a second.
     body = [
-        dmc.TableTr([dmc.TableTd(cell, ta=side) for cell, side in zip(row, sides, strict=True)])
+        html.Tr([html.Td(cell, className=own) for cell, own in zip(row, classes, strict=True)])
         for row in rows
     ]
-    return dmc.TableScrollContainer(
-        dmc.Table(
-            [dmc.TableThead(dmc.TableTr(head)), dmc.TableTbody(body)],
-            verticalSpacing=4,
-            tabularNums=True,
-        ),
-        minWidth=400,
-    )
+    whole = html.Table([html.Thead(html.Tr(heads)), html.Tbody(body)], className="plain")
+    return html.Div(whole, className="scrolls")
 
 
 def span(low: float, mean: float, high: float, best: float) -> Component:

@@ -182,7 +182,9 @@ def test_a_clean_step_has_no_findings(diagnosed):
     asked = DiagnosisRequest(explain_graphs=True)
     diagnosis = diagnosed(BOUND / "launches.py", asked=asked).diagnosis
     assert diagnosis.findings == ()
-    assert diagnosis.unknown.keys() == {"copy", "idle", "communication", "other"}, diagnosis.unknown
+    assert diagnosis.unknown.keys() == {"copy", "idle", "communication", "other"}, (
+        diagnosis.unknown
+    )
 
 
 def test_the_trace_is_written(diagnosed, write_workload, tmp_path):
