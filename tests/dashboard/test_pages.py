@@ -117,6 +117,7 @@ def test_columns_are_chosen(address, open_page, keep):
 def test_selected_trials_are_compared(address, open_page, keep):
     """Two ticks and a click lead to both side by side."""
     page = open_page(f"{address}/runs/1")
+    page.locator(".ag-row a").first.wait_for()  # before, a row is there but empty
     boxes = page.locator('.ag-row [type="checkbox"]')
     boxes.nth(0).check()
     boxes.nth(1).check()
