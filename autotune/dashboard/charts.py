@@ -20,27 +20,39 @@ NUMBER_AXIS = {"type": "number", "domain": ["auto", "auto"], "allowDataOverflow"
 
 
 def best_so_far(points: Sequence[Point], started: datetime, ended: datetime) -> Component:
-    """Return throughput of the fastest trial over minutes since the run began."""
-    if not points:
-        return nothing("No trial has been measured yet.")
+    """Return throughput of the fastest trial over minutes since the run began.
+
+    Args:
+        points: at least one; each was faster than all before it.
+        started: when the run began.
+        ended: when it ended, or the last trial so far.
+    """
     data = [_at(point.finished_at, started, point.throughput) for point in points]
     data.append(_at(max(ended, points[-1].finished_at), started, points[-1].throughput))
+    steps = {"curveType": "stepAfter", "withDots": len(points) < 60}
+    return _line(data, "minutes", "Minutes since the run began", "Best so far", **steps)
+
+
+def _line(
+    data: Sequence[dict[str, float]], across: str, label: str, named: str, **looks: Any
+) -> Component:
+    """Return samples per second (the key `speed` of `data`) over the key `across`."""
     return dmc.LineChart(
         data=data,
-        dataKey="minutes",
-        series=[{"name": "best", "label": "Best so far", "color": SERIES[0]}],
-        curveType="stepAfter",
-        xAxisLabel="Minutes since the run began",
+        dataKey=across,
+        series=[{"name": "speed", "label": named, "color": SERIES[0]}],
+        xAxisLabel=label,
         yAxisLabel="samples/s",
         xAxisProps=NUMBER_AXIS,
         yAxisProps={"domain": [0, "auto"], "width": 70},
-        withDots=len(points) < 60,
         h=HEIGHT,
+        **looks,
     )
 
 
 def _at(time: datetime, started: datetime, throughput: float) -> dict[str, float]:
-    return {"minutes": round((time - started).total_seconds() / 60, 3), "best": _short(throughput)}
+    minutes = (time - started).total_seconds() / 60
+    return {"minutes": round(minutes, 3), "speed": _short(throughput)}
 
 
 def trade_off(points: Sequence[Point], front: Sequence[Point], knob: str | None) -> Component:
@@ -96,17 +108,7 @@ def windows(measured: Sequence[dict[str, Any]]) -> Component:
     for window in measured:
         seconds += window["seconds"]
         data.append({"seconds": round(seconds, 3), "speed": _short(window["throughput"] or 0.0)})
-    return dmc.LineChart(
-        data=data,
-        dataKey="seconds",
-        series=[{"name": "speed", "label": "Window", "color": SERIES[0]}],
-        curveType="linear",
-        xAxisLabel="Seconds of measuring",
-        yAxisLabel="samples/s",
-        xAxisProps=NUMBER_AXIS,
-        yAxisProps={"domain": [0, "auto"], "width": 70},
-        h=HEIGHT,
-    )
+    return _line(data, "seconds", "Seconds of measuring", "Window", curveType="linear")
 
 
 def time_of_step(named: Sequence[tuple[str, dict[str, float]]]) -> Component:
