@@ -68,8 +68,8 @@ class Agenda:
 
     def seconds_for(self, proposal: Proposal) -> float:
         """Return how long a trial may take at most, which `next` has just proposed."""
-        stage = self._stage if proposal.purpose in SEARCH else None
-        return max(0.0, self._stage_s(stage) if stage else self._end_s)
+        # A stage's share decides what is begun in it, not when that ends.
+        return max(0.0, self._search_s if proposal.purpose in SEARCH else self._end_s)
 
     def interesting_above(self, proposal: Proposal) -> float | None:
         """Return the throughput below which a trial may stop early, None: it may not."""

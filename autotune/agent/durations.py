@@ -2,7 +2,7 @@
 
 import statistics
 
-from autotune.agent.history import Done, History
+from autotune.agent.history import SEARCH, Done, History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.trials.result import Purpose
@@ -18,7 +18,7 @@ _FIRST_STEP_S = {
     },
 }
 # Of `default`, where it is known how many operations a step on a GPU launches.
-_ANY_FIRST_STEP_S, _FIRST_STEP_OF_OP_S = 5.0, 0.012
+_ANY_FIRST_STEP_S, _FIRST_STEP_OF_OP_S = 4.0, 0.0175
 _BLOCK_SHARE = 0.3  # of the whole model's first step, where only the repeated block is compiled
 _UNKNOWN_S = 10.0
 _CACHED = 0.5  # part of the first step that the compiler's cache saves at least
@@ -71,7 +71,7 @@ def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> f
 
 
 def compiler_is_known(plan: Plan, history: History) -> bool:
-    """Whether plans of this mode and scope were compiled before."""
+    """Whether plans of this mode and scope were compiled before, on one device or several."""
     return bool(_first_steps(history, _compiler(plan)))
 
 
@@ -99,11 +99,12 @@ def _scale(history: History, hardware: Hardware) -> float:
 
 
 def _first_steps(history: History, compiler: tuple[str, str] | None) -> list[float]:
-    return [
+    own = [
         measurement.first_step_s
         for plan, measurement in history.measured.items()
         if _compiler(plan) == compiler
     ]
+    return own or (_first_steps(history.scouts, compiler) if history.scouts else [])
 
 
 def _compiler(plan: Plan) -> tuple[str, str] | None:
@@ -113,10 +114,26 @@ def _compiler(plan: Plan) -> tuple[str, str] | None:
 
 
 def _steady_s(history: History) -> float:
-    """Everything but the first step: start, build, warm-up, windows, reaping."""
-    ran = [
-        t.undiagnosed_s - t.result.measurement.first_step_s
-        for t in history.search
-        if t.result.measurement and not t.result.measurement.raced
+    """Everything but the first step: start, build, warm-up, windows, reaping.
+
+    The baseline's say little where it is slow. Those of scouts lack what the ranks take to meet.
+    """
+    own = _steady(history)
+    if own or history.baseline is None or history.scouts is None:
+        return statistics.median(own or _steady(history, Purpose.BASELINE) or [_UNKNOWN_S])
+    theirs = _steady(history.scouts)
+    baselines = [_steady(h, Purpose.BASELINE) for h in (history, history.scouts)]
+    if not theirs or not all(baselines):
+        return statistics.median(baselines[0])
+    among_ranks_s = max(0.0, baselines[0][-1] - baselines[1][-1])
+    return statistics.median(theirs) + among_ranks_s
+
+
+def _steady(history: History, *purposes: Purpose) -> list[float]:
+    """The same of each trial with one of the purposes; else of the search beside baselines."""
+    wanted = frozenset(purposes) or SEARCH - {Purpose.BASELINE}
+    return [
+        trial.undiagnosed_s - trial.result.measurement.first_step_s
+        for trial in history.of(*wanted)
+        if trial.result.measurement and not trial.result.measurement.raced
     ]
-    return statistics.median(ran) if ran else _UNKNOWN_S

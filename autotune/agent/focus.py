@@ -1,5 +1,6 @@
 """Which knobs a part of the search tunes, and proposers that keep to them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -34,6 +35,14 @@ def among_ranks(name: str) -> bool:
     return name in _AMONG_RANKS
 
 
+def not_scouted(history: History) -> Knobs:
+    """Return whether a knob is among ranks, or one of which the scouts tried no second value."""
+    scouts = history.scouts.measured if history.scouts else ()
+    seen = {setting for plan in scouts for setting in plan.items}
+    tried = Counter(name for name, _ in seen)
+    return lambda name: among_ranks(name) or tried[name] < 2
+
+
 def inside_a_rank(name: str) -> bool:
     """The other knobs; what they are worth, one device shows."""
     return name not in _AMONG_RANKS
@@ -41,14 +50,18 @@ def inside_a_rank(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Focus:
-    """Another proposer, for some knobs: the others keep the values of the best plan."""
+    """Another proposer, for some knobs: the others keep the values of the best plan.
 
-    knobs: Knobs
+    Attributes:
+        knobs: that it may change, given what is known.
+    """
+
+    knobs: Callable[[History], Knobs]
     proposer: Proposer
 
     def candidates(self, history: History) -> Iterator[Proposal]:
         """Yield what the proposer does in the space around the best plan."""
-        around = _held(history.space, history.best.plan, self.knobs)
+        around = _held(history.space, history.best.plan, self.knobs(history))
         return self.proposer.candidates(replace(history, space=around))
 
 

@@ -8,7 +8,9 @@ that promise the same of everything. Waiting for data comes on top, see `loading
 the standard ones of Gaussian process regression (Rasmussen & Williams 2006, algorithm 2.1).
 """
 
+import itertools
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,8 +29,11 @@ _LENGTH = 0.7  # between promises that are related, in the log speed
 _RELATED = 0.7  # correlation of what is doubted of two values of a knob in any case
 _TOGETHER = 0.1  # deviation of the log speed of settings beside each other
 # By how much the log speed of a plan may vary between processes: on a quiet machine, on a busy one
-# and on one that others disturb, each with its probability before anything was measured.
+# and on one that others disturb; and how many times as far as stated above the deviations may go.
+# Each with its probability before anything was measured.
 _BETWEEN_PROCESSES = {0.015: 0.9, 0.05: 0.08, 0.15: 0.02}
+_WINDOWS_TO_PROCESSES = 10.0  # most of the former, over half the interval from windows
+_FARTHER = {1.0: 0.7, 2.0: 0.2, 4.0: 0.1}
 _LEAST_DEVIATION = 1e-3
 _RACED = 0.05  # more, for a trial that was stopped early
 
@@ -95,10 +100,11 @@ class Forecast:
         """Return the outlook of each plan."""
         if not plans:
             return []
-        across = self._covariance(plans, self._seen)
+        scale = self._fitted[1] ** 2
+        across = scale * self._covariance(plans, self._seen)
         mean = self._mean(plans) + across @ self._weights
         explained = np.einsum("ij,jk,ik->i", across, self._inverse, across)
-        spread = np.sqrt(np.maximum(self._variance(plans) - explained, 1e-6))
+        spread = np.sqrt(np.maximum(scale * self._variance(plans) - explained, 1e-6))
         return [
             self._outlook(plan, float(log), float(s))
             for plan, log, s in zip(plans, mean, spread, strict=True)
@@ -126,19 +132,31 @@ class Forecast:
         return [*(trial.plan for trial in self._trials), *self._history.pending]
 
     @cached_property
-    def _between_processes(self) -> float:
-        """The deviation between processes that is most likely, given what was measured."""
-        return max(_BETWEEN_PROCESSES, key=self._log_probability)
+    def _fitted(self) -> tuple[float, float]:
+        """The deviation between processes, and how much farther than stated plans deviate.
 
-    def _log_probability(self, between_processes: float) -> float:
-        covariance = self._measured_covariance(between_processes)
+        The most likely ones, given what was measured.
+        """
+        levels = [level for level in _BETWEEN_PROCESSES if level <= self._most_noise]
+        fitted = itertools.product(levels or [min(_BETWEEN_PROCESSES)], _FARTHER)
+        return max(fitted, key=self._log_probability)
+
+    @property
+    def _most_noise(self) -> float:
+        """What disturbs processes shows in their windows, too."""
+        return _WINDOWS_TO_PROCESSES * statistics.median(map(_half_width, self._trials))
+
+    def _log_probability(self, fitted: tuple[float, float]) -> float:
+        covariance = self._measured_covariance(*fitted)
         misfit = self._surprise @ np.linalg.solve(covariance, self._surprise)
         likelihood = -float(misfit + np.linalg.slogdet(covariance).logabsdet) / 2
-        return likelihood + math.log(_BETWEEN_PROCESSES[between_processes])
+        between_processes, farther = fitted
+        prior = _BETWEEN_PROCESSES[between_processes] * _FARTHER[farther]
+        return likelihood + math.log(prior)
 
-    def _measured_covariance(self, between_processes: float) -> Array:
+    def _measured_covariance(self, between_processes: float, farther: float) -> Array:
         noise = [_noise(trial, between_processes) ** 2 for trial in self._trials]
-        return self._among_trials + np.diag(noise)
+        return farther**2 * self._among_trials + np.diag(noise)
 
     @cached_property
     def _among_trials(self) -> Array:
@@ -147,15 +165,16 @@ class Forecast:
 
     @cached_property
     def _inverse(self) -> Array:
-        noise = [_noise(trial, self._between_processes) ** 2 for trial in self._trials]
-        noise += [self._between_processes**2] * len(self._history.pending)
-        covariance = self._covariance(self._seen, self._seen) + np.diag(noise)
+        between_processes, farther = self._fitted
+        noise = [_noise(trial, between_processes) ** 2 for trial in self._trials]
+        noise += [between_processes**2] * len(self._history.pending)
+        covariance = farther**2 * self._covariance(self._seen, self._seen) + np.diag(noise)
         return np.asarray(np.linalg.inv(covariance), dtype=np.float64)
 
     @cached_property
     def _weights(self) -> Array:
         """What running plans will give is not known: they are taken to be as expected."""
-        covariance = self._measured_covariance(self._between_processes)
+        covariance = self._measured_covariance(*self._fitted)
         rest = np.zeros(len(self._history.pending))
         return np.concatenate([np.linalg.solve(covariance, self._surprise), rest])
 
@@ -223,8 +242,15 @@ class Forecast:
 def _noise(trial: Done, between_processes: float) -> float:
     measurement = trial.result.measurement
     assert measurement is not None
-    half = math.log(measurement.throughput_high / measurement.throughput_low) / 2
-    return math.hypot(between_processes, half / 2, _RACED if measurement.raced else 0.0)
+    raced = _RACED if measurement.raced else 0.0
+    return math.hypot(between_processes, _half_width(trial) / 2, raced)
+
+
+def _half_width(trial: Done) -> float:
+    """Half the interval that the trial's windows give, in the logarithm."""
+    measurement = trial.result.measurement
+    assert measurement is not None
+    return math.log(measurement.throughput_high / measurement.throughput_low) / 2
 
 
 def _normal(z: float) -> float:

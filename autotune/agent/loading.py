@@ -4,6 +4,7 @@ Without workers the loop loads each batch itself, so loading adds to computing. 
 it: then the loop waits only for what they cannot do in the time of computing.
 """
 
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -23,12 +24,12 @@ class Loading:
 
     Attributes:
         in_loop_s: without workers.
-        with_workers_s: by the number of workers, where those were the limit.
+        with_workers_s: by the number of workers and the batch, where those were the limit.
         measured: how else the loader was set up in those plans.
     """
 
     in_loop_s: float
-    with_workers_s: dict[int, float]
+    with_workers_s: dict[tuple[int, int], float]
     measured: frozenset[Plan] = frozenset()
 
     def step_s(self, plan: Plan, compute_s: float, slower: float = 1.0) -> float:
@@ -42,37 +43,45 @@ class Loading:
         workers = int(plan.get("workers", 0))
         if not workers:
             return compute_s + self.in_loop_s * slower
-        handing_over_s = _HANDING_OVER_S / int(plan["batch_size"])
-        return max(compute_s + handing_over_s, self._loader_s(workers) * slower)
+        batch = int(plan["batch_size"])
+        handing_over_s = _HANDING_OVER_S / batch
+        return max(compute_s + handing_over_s, self._loader_s(workers, batch) * slower)
 
     def doubt(self, plan: Plan) -> float:
         """Return how far loading may be off, in the logarithm: less where it was measured."""
         workers = int(plan.get("workers", 0))
         if _setup(plan) in self.measured:
             return 0.0
-        return _DOUBT if not workers or workers in self.with_workers_s else _UNKNOWN
+        return _DOUBT if not workers or self._batches(workers) else _UNKNOWN
 
-    def _loader_s(self, workers: int) -> float:
-        if workers in self.with_workers_s:
-            return self.with_workers_s[workers]
+    def _batches(self, workers: int) -> list[int]:
+        return [batch for count, batch in self.with_workers_s if count == workers]
+
+    def _loader_s(self, workers: int, batch: int) -> float:
+        known = self._batches(workers)
+        if known:
+            nearest = min(known, key=lambda other: abs(math.log(other / batch)))
+            return self.with_workers_s[workers, nearest]
         # Each process loads as fast as the loop did, or as those that were measured.
-        each_s = [seconds * count for count, seconds in self.with_workers_s.items()]
+        each_s = [seconds * count for (count, _), seconds in self.with_workers_s.items()]
         return max([self.in_loop_s, *each_s]) / workers
 
 
 def loading_of(history: History) -> Loading:
     """Return what the measured plans say about the loader."""
-    by_workers: dict[int, list[float]] = {}
+    in_loop: list[float] = []
+    by_workers: dict[tuple[int, int], list[float]] = {}
     measured: set[Plan] = set()
     for trial in (t for t in history.search if t.throughput):
-        workers = int(trial.plan.get("workers", 0))
-        if waits_for_data(trial) or not workers:
-            by_workers.setdefault(workers, []).append(_loader_s(trial, workers))
-            measured.add(_setup(trial.plan))
-    in_loop_s = by_workers.pop(0, [0.0])
+        workers, batch = int(trial.plan.get("workers", 0)), int(trial.plan["batch_size"])
+        if not waits_for_data(trial) and workers:
+            continue
+        seconds = by_workers.setdefault((workers, batch), []) if workers else in_loop
+        seconds.append(_loader_s(trial, workers))
+        measured.add(_setup(trial.plan))
     return Loading(
-        in_loop_s=statistics.median(in_loop_s),
-        with_workers_s={count: statistics.median(s) for count, s in by_workers.items()},
+        in_loop_s=statistics.median(in_loop or [0.0]),
+        with_workers_s={setup: statistics.median(s) for setup, s in by_workers.items()},
         measured=frozenset(measured),
     )
 

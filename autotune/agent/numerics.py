@@ -1,27 +1,31 @@
 """The numerics check: is a fast plan still training the same model?"""
 
 from autotune.agent.history import Done, History
+from autotune.agent.memory import chance_to_fit
 from autotune.agent.proposal import Proposal
 from autotune.search_space.knobs import BY_NAME, Numerics
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome, Purpose
 
 _BATCH = frozenset({"batch_size", "accumulation"})
+_LIKELY = 0.5  # to fit
 _INEXACT = (Numerics.ROUNDING, Numerics.PRECISION)
 
 
 def next_check(plan: Plan, history: History) -> Proposal | None:
     """Return the check to run for `plan`, None when it needs none or has had its own.
 
-    A check that runs out of memory (eager fp32 needs more than most winners) is repeated once
-    at the baseline's batch, where precision and compiler are the same.
+    Where eager fp32, which needs more memory than most winners, will not or did not fit at the
+    plan's batch, it is run at the baseline's: precision and compiler are the same.
     """
     if not needs_check(plan, history):
         return None
     ran = checks(plan, history)
-    if not ran:
+    if not ran and chance_to_fit(reference(plan, history), history) > _LIKELY:
         return _check(plan, history)
     smaller = _at_baseline_batch(plan, history)
+    if not ran:
+        return _check(smaller, history)
     if (
         ran[-1].result.outcome is Outcome.OOM
         and ran[-1].plan["batch_size"] != smaller["batch_size"]

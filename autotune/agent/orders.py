@@ -1,11 +1,13 @@
 """Who is asked first: the proposers of each part of a search, in their order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from autotune.agent.earlier import Found, Remembered
-from autotune.agent.focus import Focus, among_ranks, inside_a_rank
+from autotune.agent.focus import Focus, Knobs, inside_a_rank, not_scouted
+from autotune.agent.history import History
 from autotune.agent.promising import Promising
-from autotune.agent.proposal import Proposer
+from autotune.agent.proposal import Proposal, Proposer
 from autotune.agent.sampler import Sampler
 from autotune.agent.settings import SearchSettings
 from autotune.agent.sharded import Adopted, Shardings
@@ -27,15 +29,15 @@ def whole_search(
         _promising(settings, hardware, LIKELY),
         Shardings(at_least=0.0),
         _promising(settings, hardware, settings.chance),
-        Sampler(seed=settings.seed),
+        _sampled(settings, hardware),
     )
 
 
 def for_scouts(settings: SearchSettings, hardware: Hardware) -> tuple[Proposer, ...]:
     """Return the order for trials on one device; batch and checkpointing depend on the ranks."""
     return (
-        Focus(knobs=inside_a_rank, proposer=_promising(settings, hardware, settings.chance)),
-        Focus(knobs=inside_a_rank, proposer=Sampler(seed=settings.seed)),
+        Focus(knobs=_inside_a_rank, proposer=_promising(settings, hardware, settings.chance)),
+        Focus(knobs=_inside_a_rank, proposer=_sampled(settings, hardware)),
     )
 
 
@@ -47,11 +49,33 @@ def after_scouts(
         Remembered(found=earlier),
         Adopted(most=settings.adopted),
         Shardings(at_least=STRONG),
-        Focus(knobs=among_ranks, proposer=_promising(settings, hardware, LIKELY)),
+        Focus(knobs=not_scouted, proposer=_promising(settings, hardware, LIKELY)),
         Shardings(at_least=0.0),
-        Focus(knobs=among_ranks, proposer=_promising(settings, hardware, settings.chance)),
-        Focus(knobs=among_ranks, proposer=Sampler(seed=settings.seed)),
+        Focus(knobs=not_scouted, proposer=_promising(settings, hardware, settings.chance)),
+        Focus(knobs=not_scouted, proposer=_sampled(settings, hardware)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sampled:
+    """What the sampler proposes, as far as the forecast gives it a chance."""
+
+    sampler: Sampler
+    promising: Promising
+
+    def candidates(self, history: History) -> Iterator[Proposal]:
+        return self.promising.worthwhile(self.sampler.candidates(history), history)
+
+
+def _sampled(settings: SearchSettings, hardware: Hardware) -> _Sampled:
+    return _Sampled(
+        sampler=Sampler(seed=settings.seed),
+        promising=_promising(settings, hardware, settings.slight_chance),
+    )
+
+
+def _inside_a_rank(history: History) -> Knobs:
+    return inside_a_rank
 
 
 def _promising(settings: SearchSettings, hardware: Hardware, chance: float) -> Promising:

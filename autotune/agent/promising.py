@@ -1,7 +1,8 @@
 """The plans that promise most for their time: changes of the best plan, alone and together."""
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autotune.agent.durations import expected_s
@@ -16,6 +17,7 @@ from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.space import FOLLOWS
 from autotune.trials.result import Purpose
 
+_AT_ONCE = 16  # proposals of others that are compared with each other
 _AROUND = 3  # plans whose changes are looked at, the best first
 _NEAR_BEST = 0.9  # of its speed, for those after it
 _STEPS = 10  # of a trial, at the least: the first one, warm-up, windows
@@ -71,6 +73,21 @@ class Promising:
         for one in self._ranked(history, forecast, reached):
             if one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance:
                 yield _proposal(one, reached, history)
+
+    def worthwhile(self, proposals: Iterable[Proposal], history: History) -> Iterator[Proposal]:
+        """Yield those that have any chance, the most promising of some first."""
+        forecast = Forecast(history, self.hardware)
+        reached, asked = _reached(history, forecast), iter(proposals)
+        while some := list(itertools.islice(asked, _AT_ONCE)):
+            found = [
+                self._candidate(one.plan, history.best, outlook, history, reached)
+                for one, outlook in zip(some, forecast.of([p.plan for p in some]), strict=True)
+            ]
+            for one, proposal in sorted(
+                zip(found, some, strict=True), key=lambda pair: -pair[0].worth
+            ):
+                if one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance:
+                    yield proposal
 
     def _ranked(self, history: History, forecast: Forecast, reached: float) -> list[Candidate]:
         bases = dict.fromkeys(self._together(history, forecast), history.best)
@@ -134,9 +151,12 @@ class Promising:
 
 
 def _reached(history: History, forecast: Forecast) -> float:
-    """Return the throughput of the best plans, less what the fastest owes to luck."""
-    measured = [trial.plan for trial in _bases(history)]
-    return max(outlook.throughput for outlook in forecast.of(measured))
+    """Return the throughput of the best plans, less what the fastest owes to luck.
+
+    What runs is taken to be as fast as expected, so that nothing like it is run beside it.
+    """
+    plans = [*(trial.plan for trial in _bases(history)), *history.pending]
+    return max(outlook.throughput for outlook in forecast.of(plans))
 
 
 def _bases(history: History) -> list[Done]:

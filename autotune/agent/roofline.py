@@ -23,8 +23,10 @@ _SHARPNESS = {"cuda": 4.0, "cpu": 1.0}
 _LAUNCH_S = 12e-6  # of the host for each operation of an eager step on a GPU
 _HOST_S = {"cuda": 6e-3, "cpu": 3e-3}  # of a step that was not looked at, whatever the batch
 _MOST_HOST = 0.8  # share of such a step
+_HOST_OF_BLOCKS = 0.7  # speed of a host that calls compiled blocks one by one, in any mode
 _IDLES = 0.1  # share of the time from which a device waits for its host
-_FIXED = 0.05  # of the device's time, whatever the batch: small kernels, parts of waves
+_KERNEL_S, _MOST_FIXED = 3e-6, 0.95  # what each kernel takes at the least; share of all of them
+_IDLE_UNITS = 0.05  # share of the baseline's batch that would run in the same time for nothing
 # How far the log speed may be off by any setting, by one that the user wrote down, and with each
 # doubling of the batch: something, and a part of what that promises.
 _DOUBT, _DOUBT_ABOUT_USER_KNOB, _LEAST_DOUBT = 0.03, 0.15, 0.002
@@ -37,11 +39,13 @@ class Sides:
     """Seconds of one step of the baseline without waiting for data, by side.
 
     Attributes:
+        fixed_s: part of the device's that depends on neither batch nor precision.
         seen: in a diagnosis; else it is a guess.
     """
 
     host_s: float
     device_s: float
+    fixed_s: float
     seen: bool = True
 
 
@@ -69,20 +73,19 @@ class Roofline:
         batch, together = int(plan["batch_size"]), self._together(plan)
         speed = self._log_speed(batch, together)
         gains = {"batch_size": speed - self._log_speed(int(self._own["batch_size"]), together)}
-        for name, value in self._changed(plan):
-            alone = self._effect(name, value)
-            without = Effect(together.host / alone.host, together.device / alone.device)
+        for name in self._changed(plan):
+            without = self._together(plan, but=name)
             gains[name] = speed - self._log_speed(batch, without)
         return gains
 
     def doubts(self, plan: Plan) -> dict[str, float]:
         """Return how far each changed setting may be off in any case, in the log speed."""
-        return {name: self._doubt(name) for name, _ in self._changed(plan)}
+        return {name: self._doubt(name) for name in self._changed(plan)}
 
-    def _changed(self, plan: Plan) -> Iterator[tuple[str, Value]]:
+    def _changed(self, plan: Plan) -> Iterator[str]:
         for name, value in plan.items:
             if name not in FOLLOWS_BATCH and value != self._own.get(name, ""):
-                yield name, value
+                yield name
 
     def distance(self, batch: int) -> float:
         """Return the variance that the log speed gains on the way from the baseline's batch.
@@ -112,9 +115,12 @@ class Roofline:
         share = self._share_acted_on(name)
         return doubt if share is None else min(doubt, max(share / 2, _LEAST_DOUBT))
 
-    def _together(self, plan: Plan) -> Effect:
-        effects = [self._effect(name, value) for name, value in plan.items]
-        return Effect(math.prod(e.host for e in effects), math.prod(e.device for e in effects))
+    def _together(self, plan: Plan, but: str = "") -> Effect:
+        effects = {name: self._effect(name, value) for name, value in plan.items if name != but}
+        host = math.prod(e.host for e in effects.values())
+        if "compile_mode" in effects and plan.get("compile_scope", "model") == "block":
+            host *= _HOST_OF_BLOCKS / effects["compile_mode"].host
+        return Effect(host, math.prod(e.device for e in effects.values()))
 
     def _effect(self, name: str, value: Value) -> Effect:
         if (name, value) not in self._effects:
@@ -149,10 +155,11 @@ class Roofline:
     def _log_speed(self, batch: float, speed: Effect) -> float:
         """Return it for a micro-batch; `speed` is that of each side over the baseline's."""
         own = int(self._own["batch_size"])
-        host_s = self._sides.host_s / speed.host
-        fixed = _FIXED * own
-        device_s = self._sides.device_s * (batch + fixed) / (own + fixed) / speed.device
-        p = self._sharpness
+        sides, p = self._sides, self._sharpness
+        host_s = sides.host_s / speed.host
+        idle = _IDLE_UNITS * own
+        varying_s = (sides.device_s - sides.fixed_s) * (batch + idle) / (own + idle)
+        device_s = sides.fixed_s + varying_s / speed.device
         step_s = float((host_s**p + device_s**p) ** (1 / p))
         return math.log(batch / step_s)
 
@@ -165,12 +172,17 @@ def sides_of(baseline: Done, hardware: Hardware) -> Sides:
     step_s = 1e-3 * measurement.step_ms * computing_share(baseline) / micro_steps
     if diagnosis is None or Bound.LAUNCHES not in diagnosis.causes:
         host_s = min(_HOST_S[hardware.device_kind], _MOST_HOST * step_s)
-        return Sides(host_s=host_s, device_s=step_s - host_s, seen=False)
+        return _sides(host_s, step_s - host_s, seen=False)
     waits = diagnosis.causes.get(Bound.DATA, 0.0)
     launches = min(1.0, diagnosis.causes[Bound.LAUNCHES] / max(1e-3, 1.0 - waits))
     if hardware.device_kind == "cpu":
-        return Sides(host_s=launches * step_s, device_s=(1.0 - launches) * step_s)
+        return _sides(launches * step_s, (1.0 - launches) * step_s)
+    ops = (diagnosis.ops_per_step or 0.0) / micro_steps
     if launches > _IDLES:
-        return Sides(host_s=step_s, device_s=(1.0 - launches) * step_s)
-    prepared_s = _LAUNCH_S * (diagnosis.ops_per_step or 0.0) / micro_steps
-    return Sides(host_s=min(prepared_s, step_s), device_s=step_s)
+        return _sides(step_s, (1.0 - launches) * step_s, ops)
+    return _sides(min(_LAUNCH_S * ops, step_s), step_s, ops)
+
+
+def _sides(host_s: float, device_s: float, kernels: float = 0.0, *, seen: bool = True) -> Sides:
+    fixed_s = min(_KERNEL_S * kernels, _MOST_FIXED * device_s)
+    return Sides(host_s=host_s, device_s=device_s, fixed_s=fixed_s, seen=seen)

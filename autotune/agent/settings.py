@@ -23,6 +23,7 @@ class SearchSettings:
         confirm_share: largest part of the budget kept for confirming and checking.
         gain: relative gain below which two speeds count as equal.
         chance: probability of such a gain below which a plan is left to the sampler.
+        slight_chance: the same for plans that were sampled.
         patience: sampled plans without such a gain after which the search is over, at least.
         racing: a search trial may stop early when clearly below this part of the best;
             slower ones are never finalists.
@@ -37,10 +38,11 @@ class SearchSettings:
     memory_headroom: float = 0.05
     teardown_s: float = 3.0
     scout_share: float = 0.4
-    adopted: int = 3
+    adopted: int = 1
     confirm_share: float = 0.45
     gain: float = 0.01
     chance: float = 0.1
+    slight_chance: float = 0.02
     patience: int = 8
     racing: float = 0.95
     compile_patience: float = 1.5

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from autotune.agent.baseline import why_no_baseline
 from autotune.agent.durations import expected_s
 from autotune.agent.earlier import Found
-from autotune.agent.focus import Knobs, among_ranks, every_knob, inside_a_rank
+from autotune.agent.focus import Knobs, every_knob, inside_a_rank, not_scouted
 from autotune.agent.gate import TimeLeft
 from autotune.agent.history import History
 from autotune.agent.orders import after_scouts, for_scouts, whole_search
@@ -74,7 +74,7 @@ def _search(
         return order(settings, hardware, earlier)
 
     def why_over(history: History, left: TimeLeft) -> str | None:
-        knobs = among_ranks if _is_scouted(history) else every_knob
+        knobs = not_scouted(history) if _is_scouted(history) else every_knob
         return trials_used_up(history, settings) or gains_nothing(history, settings, knobs)
 
     strategy = Strategy(settings, hardware, proposers)

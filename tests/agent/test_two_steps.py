@@ -132,7 +132,7 @@ def test_a_fast_scout_is_never_the_answer():
 
 def test_scouts_leave_time_for_the_ranks():
     """Less than half of the time for searching goes into one-device trials, four at a time."""
-    table = run(budget_s=300, settings={})
+    table = run(budget_s=200, settings={})
     table.search().run()
     assert any("one-device trials over: their 40%" in note for note in table.observer.notes)
     lasted = {1: 0.0, 4: 0.0}
