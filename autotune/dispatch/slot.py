@@ -48,12 +48,14 @@ class Remains:
     Attributes:
         log_tail: the end of its output.
         exit_code: of its process; negative: the signal; None: it never began.
+        ended_at: when its process ended, in seconds of its node's wall clock; None: not known.
         oom_killed: the kernel killed something for lack of host memory meanwhile.
         leftover: what could not be cleaned up, in words.
     """
 
     log_tail: str = ""
     exit_code: int | None = None
+    ended_at: float | None = None
     oom_killed: bool = False
     leftover: str | None = None
 
@@ -123,18 +125,19 @@ class Slot:
         """Yield what the job's process yields, then what remained of it."""
         job = self._localised(job)
         Path(job.log).unlink(missing_ok=True)
-        log, oom_kills, code = BoundedLog(Path(job.log)), host_oom_kills(), None
+        log, oom_kills, remains = BoundedLog(Path(job.log)), host_oom_kills(), Remains()
         try:
             with Forked(self._address, job) as forked:
                 self._note(job.token, forked.pid())
                 for item in forked.items():
                     if isinstance(item, Exit):
-                        code = item.code
+                        remains = Remains(exit_code=item.code, ended_at=time.time())
                     else:
                         yield item
         except ClusterError as error:
             yield Failure(error=str(error), traceback="")
-        yield self._clean_up(job, log, code, host_oom_kills() > oom_kills)
+        remains = replace(remains, oom_killed=host_oom_kills() > oom_kills)
+        yield self._clean_up(job, log, remains)
 
     def _localised(self, job: Job) -> Job:
         """Return the job with paths of this node, where they are not the driver's."""
@@ -185,19 +188,15 @@ class Slot:
             self._ended.add(token)
             return self._sessions.get(token)
 
-    def _clean_up(self, job: Job, log: BoundedLog, code: int | None, oom: bool) -> Remains:  # noqa: FBT001
+    def _clean_up(self, job: Job, log: BoundedLog, remains: Remains) -> Remains:
         with self._lock:
             session = self._sessions.pop(job.token, None)
         gone = kill_all(TRIAL_VARIABLE, job.token, session)
         free = self._wait_for_memory()
         log.close()
         problems = ([] if gone else ["processes"]) + ([] if free else ["device memory"])
-        return Remains(
-            log_tail=read_tail(Path(job.log)),
-            exit_code=code,
-            oom_killed=oom,
-            leftover=" and ".join(problems) or None,
-        )
+        leftover = " and ".join(problems) or None
+        return replace(remains, log_tail=read_tail(Path(job.log)), leftover=leftover)
 
     def _wait_for_memory(self) -> bool:
         until = time.monotonic() + MEMORY_WAIT_S

@@ -41,7 +41,8 @@ def test_a_slot_tells_what_remained(slot, job):
     """After what the trial yields comes how its process ended, and the end of its output."""
     phase, remains = slot.run(job("kill"))
     assert phase is Phase.BUILD
-    assert remains == Remains(log_tail="trial 1 speaks\n", exit_code=-9)
+    assert remains == Remains(log_tail="trial 1 speaks\n", exit_code=-9, ended_at=remains.ended_at)
+    assert remains.ended_at is not None
 
 
 def test_a_job_that_was_ended_before_it_began_does_not_run_on(slot, job):
