@@ -89,6 +89,7 @@ class RayRunner:
             ClusterError: when Ray did not start, or is gone.
         """
         seats = self._seats()
+        self._site.revive()
         seats.preload(self._site.imports)
         taken = {rank.seat for trial in self._running for rank in trial.ranks}
         chosen = seats.choose(taken, request.place.world_size)

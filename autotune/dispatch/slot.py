@@ -13,7 +13,7 @@ import ray
 from ray.util import get_node_ip_address
 
 from autotune.dispatch.death import host_oom_kills
-from autotune.dispatch.forked import Forked, ForkServer, import_modules, wait_for_imports
+from autotune.dispatch.forked import Forked, ForkServer, wait_for_imports
 from autotune.dispatch.job import Exit, Failure, Job
 from autotune.dispatch.machine import used_device_bytes
 from autotune.dispatch.mark import Scope
@@ -113,8 +113,9 @@ class Slot:
         parcel.unpack(self._here)
 
     def prepare(self, modules: tuple[str, ...]) -> None:
-        """Import `modules` ahead of the trials, so that they need not; errors do not matter."""
-        import_modules(self._address, modules)
+        """Let a server of its own import `modules` ahead of the trials; errors do not matter."""
+        if self._server is not None:
+            self._server.prepare(modules)
 
     def wait_until_ready(self) -> None:
         """Return when all that is to be imported has been: a job would begin at once."""
@@ -123,6 +124,8 @@ class Slot:
     @ray.method(num_returns="streaming", concurrency_group="trial", max_task_retries=0)
     def run(self, job: Job) -> Iterator[Item]:
         """Yield what the job's process yields, then what remained of it."""
+        if self._server is not None:
+            self._server.revive()
         job = self._localised(job)
         Path(job.log).unlink(missing_ok=True)
         log, oom_kills, remains = BoundedLog(Path(job.log)), host_oom_kills(), Remains()
