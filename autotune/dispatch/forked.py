@@ -109,13 +109,6 @@ def _import(address: str, modules: tuple[str, ...]) -> None:
         connection.send_bytes(pickle.dumps((IMPORT, modules)))
 
 
-def wait_for_imports(address: str) -> None:
-    """Return when the server has imported all that it was asked to."""
-    with _connect(address) as connection, contextlib.suppress(EOFError, OSError):
-        connection.send_bytes(pickle.dumps((IMPORT, ())))
-        connection.recv_bytes()  # the server closes the connection when it comes to it
-
-
 class Forked:
     """A job on its way to a process of its own. A context manager; killed when left early.
 
@@ -136,6 +129,10 @@ class Forked:
             self.close()
             raise _lost(address) from error
 
+    def is_begun(self, timeout_s: float) -> bool:
+        """Return whether the server has come to it; it may import for a while before."""
+        return self._pid is not None or self._control.poll(timeout_s)
+
     def pid(self) -> int:
         """Return the process's id, and its session's; waits until the server has forked it."""
         if self._pid is None:
@@ -147,7 +144,7 @@ class Forked:
 
         A process that the job forked may hold the pipe open, so its end is not waited for.
         """
-        if self._pid is None and not self._control.poll(timeout_s):
+        if timeout_s is not None and not self.is_begun(timeout_s):
             return
         self.pid()
         sources = [self._control, self._items]

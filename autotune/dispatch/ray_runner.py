@@ -26,7 +26,6 @@ DEFAULT_ENTRY = "autotune.trials.rank:run_trial"
 # Killing takes 10 s at most, and waiting for the device's memory as long again.
 CLEAN_UP_TIMEOUT_S = 60.0
 LONGEST_LOOK_S = 1.0
-READY_TIMEOUT_S = 120.0
 PORT_TIMEOUT_S = 10.0
 GONE = "Ray's own processes ended or no longer answer"
 
@@ -114,9 +113,6 @@ class RayRunner:
         """Return where each rank is among the others, as torchrun would tell it."""
         if len(chosen) == 1:
             return [RankPlace()]
-        # Ranks that begin together need not wait for each other's imports.
-        ready = [seats[index].slot.wait_until_ready.remote() for index in chosen]
-        ray.wait(ready, num_returns=len(ready), timeout=READY_TIMEOUT_S)
         first = seats[chosen[0]]
         port = _free_port(first.slot)
         nodes = [seats[index].place.node_id for index in chosen]

@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.util import get_node_ip_address
 
 from autotune.dispatch.death import host_oom_kills
-from autotune.dispatch.forked import Forked, ForkServer, wait_for_imports
+from autotune.dispatch.forked import Forked, ForkServer
 from autotune.dispatch.job import Exit, Failure, Job
 from autotune.dispatch.machine import used_device_bytes
 from autotune.dispatch.mark import Scope
@@ -27,7 +28,9 @@ MEMORY_WAIT_S = 10.0
 MEMORY_SLACK_BYTES = 64 * 2**20
 # What a process needs to write its stacks, also when it is busy swapping.
 LAST_STACKS_S = 0.3
-# A trial at a time, and meanwhile those who may end it.
+# How long a word to end a job that has not begun may go unnoticed.
+LOOK_EVERY_S = 0.2
+# A trial at a time, what it needs before it, and meanwhile those who may end it.
 CONCURRENCY = {"trial": 1, "control": 2}
 
 
@@ -88,6 +91,7 @@ class Slot:
             machine_cores=frozenset(os.sched_getaffinity(0)),
         )
 
+    @ray.method(concurrency_group="trial")
     def open(self, token: str, cores: frozenset[int], address: str | None) -> None:
         """Get ready to fork on `cores`, from the server at `address` or one of its own.
 
@@ -106,20 +110,18 @@ class Slot:
         """Return a hash of the Python files in `folder` on this node, None without it."""
         return digest(Path(folder))
 
+    @ray.method(concurrency_group="trial")
     def unpack(self, folder: str, parcel: Parcel) -> None:
         """Keep the files of the driver's `folder` here, for trials that expect them there."""
         self._here = Path(self._address).with_name("workload")
         self._theirs = Path(folder)
         parcel.unpack(self._here)
 
+    @ray.method(concurrency_group="trial")
     def prepare(self, modules: tuple[str, ...]) -> None:
         """Let a server of its own import `modules` ahead of the trials; errors do not matter."""
         if self._server is not None:
             self._server.prepare(modules)
-
-    def wait_until_ready(self) -> None:
-        """Return when all that is to be imported has been: a job would begin at once."""
-        wait_for_imports(self._address)
 
     @ray.method(num_returns="streaming", concurrency_group="trial", max_task_retries=0)
     def run(self, job: Job) -> Iterator[Item]:
@@ -131,8 +133,7 @@ class Slot:
         log, oom_kills, remains = BoundedLog(Path(job.log)), host_oom_kills(), Remains()
         try:
             with Forked(self._address, job) as forked:
-                self._note(job.token, forked.pid())
-                for item in forked.items():
+                for item in self._items(job, forked):
                     if isinstance(item, Exit):
                         remains = Remains(exit_code=item.code, ended_at=time.time())
                     else:
@@ -157,6 +158,14 @@ class Slot:
             working_dir=str(working_dir if working_dir.is_dir() else self._here),
         )
         return replace(job, argument=argument)
+
+    def _items(self, job: Job, forked: Forked) -> Iterator[Any]:
+        """Yield the job's items; none when it is ended before it begins."""
+        while not forked.is_begun(LOOK_EVERY_S):
+            if job.token in self._ended:
+                return
+        self._note(job.token, forked.pid())
+        yield from forked.items()
 
     def _note(self, token: str, session: int) -> None:
         with self._lock:
