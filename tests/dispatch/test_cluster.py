@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray.cluster_utils import Cluster
 
 from autotune.dispatch.ray_runner import RayRunner
 from autotune.dispatch.site import ClusterSite
@@ -12,26 +11,6 @@ from autotune.errors import ClusterError, WorkloadError
 from autotune.trials.request import RankPlace
 from autotune.trials.result import Outcome
 from tests.trials.conftest import TINY
-
-
-def add_node(nodes: Cluster, options: dict[str, object]) -> None:
-    """Start a node; Ray gives it 30 s, and a busy machine may need another try."""
-    try:
-        nodes.add_node(**options)
-    except Exception as error:
-        if "timed out during startup" not in str(error):
-            raise
-        nodes.add_node(**options)
-
-
-@pytest.fixture(scope="module")
-def cluster(entries_importable) -> Iterator[Cluster]:
-    """A head without devices, where the driver sits, and two nodes with a core each."""
-    nodes = Cluster()
-    for options in ({"num_cpus": 0, "include_dashboard": False}, {"num_cpus": 1}, {"num_cpus": 1}):
-        add_node(nodes, options)
-    yield nodes
-    nodes.shutdown()
 
 
 @pytest.fixture
