@@ -132,16 +132,19 @@ class RayRunner:
         self, request: TrialRequest, seats: Seats, index: int, devices: str | None
     ) -> RunningRank:
         seat, token = seats[index], new_token()
+        log = log_path(self._log_dir, request.number, request.place.rank)
         job = Job(
             entry=self._entry,
             argument=request,
-            log=str(log_path(self._log_dir, request.number, request.place.rank)),
+            log=str(log),
             token=token,
             cores=seat.cores,
             visible_devices=devices,
         )
         stream = seat.slot.run.remote(job)
-        return RunningRank(seat=index, token=token, stream=stream, phase_since=self._clock.now())
+        return RunningRank(
+            seat=index, token=token, log=log, stream=stream, phase_since=self._clock.now()
+        )
 
     def wait(self, timeout_s: float) -> list[Finished]:
         """Return the trials that ended, waiting up to `timeout_s` for the first; may be empty."""

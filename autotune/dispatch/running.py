@@ -4,6 +4,7 @@ import math
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from autotune.dispatch.death import explain_death, lost
@@ -31,6 +32,7 @@ class RunningRank:
     Attributes:
         seat: the index of its slot.
         token: marks its processes.
+        log: where its output goes on this machine.
         stream: what its slot yields.
         kept: what it measured, before it began to explain that.
         verdict: its result, as soon as it is known.
@@ -40,6 +42,7 @@ class RunningRank:
 
     seat: int
     token: str
+    log: Path
     stream: Any
     phase: Phase = Phase.START
     phase_since: float
@@ -68,6 +71,9 @@ class RunningRank:
 
     def _bury(self, remains: Remains) -> None:
         self.remains = remains
+        if remains.log is not None:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self.log.write_bytes(remains.log)
         if self.verdict is None and remains.exit_code is not None and not self.is_killed:
             self.verdict = explain_death(
                 remains.exit_code,

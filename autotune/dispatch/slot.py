@@ -20,7 +20,7 @@ from autotune.dispatch.machine import used_device_bytes
 from autotune.dispatch.mark import Scope
 from autotune.dispatch.parcel import Parcel, digest
 from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all, send
-from autotune.dispatch.trial_log import BoundedLog, read_tail
+from autotune.dispatch.trial_log import BoundedLog, take
 from autotune.errors import ClusterError
 from autotune.trials.result import Kept, Phase, TrialResult
 
@@ -50,6 +50,7 @@ class Remains:
 
     Attributes:
         log_tail: the end of its output.
+        log: all of its output that was kept, where the driver's folder for it is not on this node.
         exit_code: of its process; negative: the signal; None: it never began.
         ended_at: when its process ended, in seconds of its node's wall clock; None: not known.
         oom_killed: the kernel killed something for lack of host memory meanwhile.
@@ -57,6 +58,7 @@ class Remains:
     """
 
     log_tail: str = ""
+    log: bytes | None = None
     exit_code: int | None = None
     ended_at: float | None = None
     oom_killed: bool = False
@@ -128,7 +130,7 @@ class Slot:
         """Yield what the job's process yields, then what remained of it."""
         if self._server is not None:
             self._server.revive()
-        job = self._localised(job)
+        job, wanted_at = self._localised(job), job.log
         Path(job.log).unlink(missing_ok=True)
         log, oom_kills, remains = BoundedLog(Path(job.log)), host_oom_kills(), Remains()
         try:
@@ -141,7 +143,8 @@ class Slot:
         except ClusterError as error:
             yield Failure(error=str(error), traceback="")
         remains = replace(remains, oom_killed=host_oom_kills() > oom_kills)
-        yield self._clean_up(job, log, remains)
+        remains = self._clean_up(job, log, remains)
+        yield remains if job.log == wanted_at else replace(remains, log=take(log.path))
 
     def _localised(self, job: Job) -> Job:
         """Return the job with paths of this node, where they are not the driver's."""
@@ -205,10 +208,10 @@ class Slot:
             session = self._sessions.pop(job.token, None)
         gone = kill_all(TRIAL_VARIABLE, job.token, session)
         free = self._wait_for_memory()
-        log.close()
+        log_tail = log.close()
         problems = ([] if gone else ["processes"]) + ([] if free else ["device memory"])
         leftover = " and ".join(problems) or None
-        return replace(remains, log_tail=read_tail(Path(job.log)), leftover=leftover)
+        return replace(remains, log_tail=log_tail, leftover=leftover)
 
     def _wait_for_memory(self) -> bool:
         until = time.monotonic() + MEMORY_WAIT_S

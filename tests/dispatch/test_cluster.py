@@ -47,6 +47,17 @@ def test_trials_run_beside_each_other_and_over_nodes(runner, make_request):
     assert both.result.log_tail == "[rank 0]\ntrial 3 speaks\n[rank 1]\ntrial 3 speaks\n"
 
 
+def test_logs_come_back_from_nodes_that_lack_the_drivers_folder(runner, make_request, tmp_path):
+    """All of a trial's output is in the driver's folder when it has ended, by rank."""
+    runner._log_dir = tmp_path / "elsewhere" / "logs"
+    runner.submit(make_request("none", number=5, place=RankPlace(world_size=2)))
+    (finished,) = runner.wait(300.0)
+    logs = {path.name: path.read_text() for path in runner._log_dir.iterdir()}
+    said = "trial 5 speaks\n"
+    assert logs == {"trial-0005.log": said, "trial-0005-rank-1.log": said}
+    assert finished.result.log_tail == f"[rank 0]\n{said}[rank 1]\n{said}"
+
+
 def test_nothing_answers(workload):
     """An address where no cluster is, is an error that names the option."""
     with pytest.raises(ClusterError, match="check --ray-address"):

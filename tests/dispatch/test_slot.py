@@ -81,4 +81,5 @@ def test_the_workload_travels_to_a_node_that_lacks_it(slot, job, tmp_path):
     seen = json.loads(str(result.error))
     assert (seen["model"], seen["lib"]) == ("import lib", "x = 1")
     assert Path(seen["working_dir"]).is_dir()
+    assert remains.log == b""
     assert remains.exit_code == 0
