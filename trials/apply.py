@@ -97,7 +97,7 @@ def build_model(
     blocks = find_blocks(model.train(), workload)
     blocks = apply_activation_checkpointing(model, plan, blocks)
     apply_compile(blocks, plan, "block")
-    sharded = shard(model, blocks, plan, ranks.place, device.type)
+    sharded = shard(model, blocks, plan, ranks, device.type)
     apply_compile([model], plan, "model")
     return model, sharded
 

@@ -8,24 +8,13 @@ import torch
 import torch.distributed as dist
 
 from autotune.errors import WorkloadError
+from autotune.trials.peers import PEER_TEXTS
 from autotune.trials.result import Outcome, Phase, TrialResult
 
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ASKED_FOR = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 # Allocation failures that libraries under torch report as plain runtime errors.
 _OOM_TEXTS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-# What gloo and NCCL say when the other side of a connection is gone or does not come.
-_PEER_TEXTS = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "gloo/transport/",
-    "NCCL communicator was aborted",
-    "remote process exited",
-    "ncclRemoteError",
-    "ncclSystemError",
-    "Watchdog caught collective operation timeout",
-)
 _COMPILER_PACKAGES = ("torch._dynamo", "torch._inductor", "triton")
 
 
@@ -68,7 +57,7 @@ def is_peer_lost(error: BaseException) -> bool:
     if isinstance(error, dist.DistError):
         return not any(words in str(error) for words in _OOM_TEXTS)
     text = str(error)
-    return isinstance(error, RuntimeError) and any(words in text for words in _PEER_TEXTS)
+    return isinstance(error, RuntimeError) and any(words in text for words in PEER_TEXTS)
 
 
 def classify(error: BaseException) -> Outcome:

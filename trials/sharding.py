@@ -26,6 +26,7 @@ from autotune.search_space.conflicts import FSDP
 from autotune.search_space.plan import Plan
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.materialise import materialise
+from autotune.trials.ranks import Ranks
 from autotune.trials.request import RankPlace
 
 ComputeLoss = Callable[[nn.Module, Any], Tensor]
@@ -34,6 +35,10 @@ ComputeLoss = Callable[[nn.Module, Any], Tensor]
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
 _TORCHS_BUCKET_MB = 25
+# DDP's words in the step after one that left out a parameter which the first step used.
+_LEFT_OUT_LATER = "Expected to have finished reduction in the prior iteration"
+# It builds the graph of its part of the model in the backward pass only.
+_HIDES_PARAMETERS = "CheckpointFunctionBackward"
 
 
 class Sharded(Protocol):
@@ -58,7 +63,7 @@ def cuts_parameters(plan: Plan, place: RankPlace) -> bool:
 
 
 def shard(
-    model: nn.Module, blocks: Sequence[nn.Module], plan: Plan, place: RankPlace, kind: str
+    model: nn.Module, blocks: Sequence[nn.Module], plan: Plan, ranks: Ranks, kind: str
 ) -> Sharded:
     """Spread the model over the ranks as `plan` says.
 
@@ -67,12 +72,13 @@ def shard(
             or on the meta device.
         blocks: what FSDP shards by itself, in order.
         plan: names the strategy.
-        place: of this rank.
+        ranks: this one and its peers.
         kind: of the device, `cpu` or `cuda`.
 
     Raises:
         InvalidPlanError: when the ranks cannot be arranged as the strategy needs.
     """
+    place = ranks.place
     if place.world_size == 1:
         return OneDevice(model)
     strategy = str(plan.get("sharding", "ddp"))
@@ -81,7 +87,7 @@ def shard(
     if strategy in FSDP:
         mesh = init_device_mesh(kind, (place.world_size,), mesh_dim_names=("shard",))
         return _fsdp(model, blocks, plan, mesh, reshard=strategy == "fsdp_zero3")
-    return _ddp(model, plan)
+    return Replicated(model, plan, ranks)
 
 
 class OneDevice:
@@ -116,17 +122,50 @@ class _LossOf(nn.Module):
 
 
 class Replicated:
-    """A model under DistributedDataParallel."""
+    """A model under DistributedDataParallel.
+
+    DDP waits for the gradient of every parameter, unless it is told to search the graph of each
+    step for those that the loss leaves out. That costs time, so the first step tells whether it is
+    needed. (With a static graph DDP learns by itself.)
+    """
 
     casts = False
 
-    def __init__(self, ddp: DistributedDataParallel) -> None:
-        self.ddp = ddp
+    def __init__(self, model: nn.Module, plan: Plan, ranks: Ranks) -> None:
+        self._loss_of, self._plan, self._ranks = _LossOf(model), plan, ranks
+        self.ddp = _ddp(self._loss_of, plan)
+        self._is_settled = bool(plan.get("static_graph", False))
 
     def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
-        """See `Sharded`."""
-        loss: Tensor = self.ddp(compute_loss, batch)
-        return loss
+        """See `Sharded`.
+
+        Raises:
+            InvalidPlanError: when a later step leaves out what the first one used.
+        """
+        try:
+            loss: Tensor = self.ddp(compute_loss, batch)
+        except RuntimeError as error:
+            if _LEFT_OUT_LATER not in str(error):
+                raise
+            raise InvalidPlanError(
+                "a step left out parameters that the first step used, for which the ranks waited; "
+                "let compute_loss use the same parameters in every step, if only by adding "
+                "0 * parameter.sum()"
+            ) from error
+        if self._is_settled or not torch.is_grad_enabled():
+            return loss
+        self._is_settled = True
+        (left_out,) = self._ranks.worst(leaves_parameters_out(loss, self._loss_of))
+        return self._searching(loss) if left_out else loss
+
+    def _searching(self, loss: Tensor) -> Tensor:
+        """Go on with a DDP that searches, from a forward pass that is done already."""
+        due = self.ddp.require_backward_grad_sync
+        self.ddp._remove_autograd_hooks()  # noqa: SLF001  two would average twice
+        self.ddp = _ddp(self._loss_of, self._plan, searches=True)
+        self.sync_gradients(due=due)
+        again: Tensor = self.ddp(lambda model, batch: loss, None)
+        return again
 
     def sync_gradients(self, *, due: bool) -> None:
         """See `Sharded`."""
@@ -134,19 +173,38 @@ class Replicated:
         self.ddp.require_backward_grad_sync = due
 
 
-def _ddp(model: nn.Module, plan: Plan) -> Replicated:
+def leaves_parameters_out(loss: Tensor, model: nn.Module) -> bool:
+    """Whether a parameter that is to be trained has no part in the loss, as far as one can see."""
+    missing = {id(p) for p in model.parameters() if p.requires_grad}
+    last = getattr(loss, "grad_fn", None)  # whether it is a tensor is checked later
+    seen, to_come = {last}, [last] if last else []
+    while to_come:
+        node = to_come.pop()
+        if type(node).__name__ == _HIDES_PARAMETERS:
+            return False
+        missing.discard(id(getattr(node, "variable", None)))
+        before = {each for each, _ in node.next_functions if each} - seen
+        seen |= before
+        to_come.extend(before)
+    return last is not None and bool(missing)
+
+
+def _ddp(loss_of: _LossOf, plan: Plan, *, searches: bool = False) -> DistributedDataParallel:
     bucket_mb = int(plan.get("bucket_mb", _TORCHS_BUCKET_MB))
     ddp = DistributedDataParallel(
-        _LossOf(model),
+        loss_of,
         # Given a size, DDP makes its first bucket as large; torch's own default starts small.
         bucket_cap_mb=None if bucket_mb == _TORCHS_BUCKET_MB else bucket_mb,
         gradient_as_bucket_view=bool(plan.get("gradient_as_bucket_view", False)),
         static_graph=bool(plan.get("static_graph", False)),
+        find_unused_parameters=searches,
+        # Then parameters are alike, and sending them again would spoil the graph that there is.
+        init_sync=not searches,
     )
     hook = _HOOKS.get(str(plan.get("comm_hook", "none")))
     if hook is not None:
         ddp.register_comm_hook(None, hook)
-    return Replicated(ddp)
+    return ddp
 
 
 class FullySharded:

@@ -29,7 +29,7 @@ COMPILER_IMPORTS = ("torch._dynamo", "torch._inductor.compile_fx")
 class ForkServer:
     """A process that has imported what trials need. A context manager; gone when closed.
 
-    Starting returns at once; jobs wait until it is ready.
+    Starting returns at once; jobs wait until it is ready. What it runs dies with it.
 
     Args:
         scope: to which the server and all its jobs belong.
@@ -48,16 +48,17 @@ class ForkServer:
         folder = tempfile.mkdtemp(dir=scope.folder)
         self.address = str(Path(folder, "fork"))
         base = os.environ if environment is None else environment
-        self._process = self._start({**base, **scope.marks, **import_path()}, cores)
+        self._environment = {**base, **scope.marks, **import_path()}
+        self._cores = cores
+        self._modules: tuple[str, ...] = ()
+        self._process = self._start()
 
-    def _start(
-        self, environment: Mapping[str, str], cores: frozenset[int] | None
-    ) -> "subprocess.Popen[bytes]":
+    def _start(self) -> "subprocess.Popen[bytes]":
         listener = socket.socket(socket.AF_UNIX)
-        with listener, Path(self.address).with_name("log").open("wb") as log:
+        with listener, Path(self.address).with_name("log").open("ab") as log:
             listener.bind(self.address)
             listener.listen()
-            allowed = None if cores is None else sorted(cores)
+            allowed = None if self._cores is None else sorted(self._cores)
             options = {
                 "socket": listener.fileno(),
                 "cores": allowed,
@@ -68,14 +69,24 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=self._environment,
                 pass_fds=[listener.fileno()],
                 start_new_session=True,
             )
 
     def prepare(self, modules: tuple[str, ...]) -> None:
         """Import `modules` before the next job; errors do not matter."""
-        import_modules(self.address, modules)
+        self._modules = tuple(dict.fromkeys((*self._modules, *modules)))
+        _import(self.address, modules)
+
+    def revive(self) -> None:
+        """Start the server again with all its imports, if something has killed it."""
+        if self._process.poll() is None:
+            return
+        self.close()
+        Path(self.address).unlink()
+        self._process = self._start()
+        _import(self.address, self._modules)
 
     def close(self) -> None:
         """Kill the server; it is in the middle of an import, maybe. Safe to call twice."""
@@ -93,17 +104,9 @@ class ForkServer:
         self.close()
 
 
-def import_modules(address: str, modules: tuple[str, ...]) -> None:
-    """Let the server at `address` import `modules` before its next job; errors do not matter."""
+def _import(address: str, modules: tuple[str, ...]) -> None:
     with _connect(address) as connection:
         connection.send_bytes(pickle.dumps((IMPORT, modules)))
-
-
-def wait_for_imports(address: str) -> None:
-    """Return when the server has imported all that it was asked to."""
-    with _connect(address) as connection, contextlib.suppress(EOFError, OSError):
-        connection.send_bytes(pickle.dumps((IMPORT, ())))
-        connection.recv_bytes()  # the server closes the connection when it comes to it
 
 
 class Forked:
@@ -126,6 +129,10 @@ class Forked:
             self.close()
             raise _lost(address) from error
 
+    def is_begun(self, timeout_s: float) -> bool:
+        """Return whether the server has come to it; it may import for a while before."""
+        return self._pid is not None or self._control.poll(timeout_s)
+
     def pid(self) -> int:
         """Return the process's id, and its session's; waits until the server has forked it."""
         if self._pid is None:
@@ -137,7 +144,7 @@ class Forked:
 
         A process that the job forked may hold the pipe open, so its end is not waited for.
         """
-        if self._pid is None and not self._control.poll(timeout_s):
+        if timeout_s is not None and not self.is_begun(timeout_s):
             return
         self.pid()
         sources = [self._control, self._items]

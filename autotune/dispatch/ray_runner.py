@@ -26,7 +26,6 @@ DEFAULT_ENTRY = "autotune.trials.rank:run_trial"
 # Killing takes 10 s at most, and waiting for the device's memory as long again.
 CLEAN_UP_TIMEOUT_S = 60.0
 LONGEST_LOOK_S = 1.0
-READY_TIMEOUT_S = 120.0
 PORT_TIMEOUT_S = 10.0
 GONE = "Ray's own processes ended or no longer answer"
 
@@ -89,6 +88,7 @@ class RayRunner:
             ClusterError: when Ray did not start, or is gone.
         """
         seats = self._seats()
+        self._site.revive()
         seats.preload(self._site.imports)
         taken = {rank.seat for trial in self._running for rank in trial.ranks}
         chosen = seats.choose(taken, request.place.world_size)
@@ -113,9 +113,6 @@ class RayRunner:
         """Return where each rank is among the others, as torchrun would tell it."""
         if len(chosen) == 1:
             return [RankPlace()]
-        # Ranks that begin together need not wait for each other's imports.
-        ready = [seats[index].slot.wait_until_ready.remote() for index in chosen]
-        ray.wait(ready, num_returns=len(ready), timeout=READY_TIMEOUT_S)
         first = seats[chosen[0]]
         port = _free_port(first.slot)
         nodes = [seats[index].place.node_id for index in chosen]
@@ -135,16 +132,19 @@ class RayRunner:
         self, request: TrialRequest, seats: Seats, index: int, devices: str | None
     ) -> RunningRank:
         seat, token = seats[index], new_token()
+        log = log_path(self._log_dir, request.number, request.place.rank)
         job = Job(
             entry=self._entry,
             argument=request,
-            log=str(log_path(self._log_dir, request.number, request.place.rank)),
+            log=str(log),
             token=token,
             cores=seat.cores,
             visible_devices=devices,
         )
         stream = seat.slot.run.remote(job)
-        return RunningRank(seat=index, token=token, stream=stream, phase_since=self._clock.now())
+        return RunningRank(
+            seat=index, token=token, log=log, stream=stream, phase_since=self._clock.now()
+        )
 
     def wait(self, timeout_s: float) -> list[Finished]:
         """Return the trials that ended, waiting up to `timeout_s` for the first; may be empty."""

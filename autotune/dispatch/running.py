@@ -1,8 +1,10 @@
 """A trial under way, as the driver sees it: its ranks, their deadlines, and how it ends."""
 
 import math
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from autotune.dispatch.death import explain_death, lost
@@ -20,7 +22,7 @@ LAST_WORD_S = 1.0
 LEAVE_S = 5.0
 
 
-_KILLED = TrialResult(outcome=Outcome.CANCELLED, error="another rank had failed")
+_KILLED = TrialResult(outcome=Outcome.CANCELLED, error="another rank had failed", peer_lost=True)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +32,7 @@ class RunningRank:
     Attributes:
         seat: the index of its slot.
         token: marks its processes.
+        log: where its output goes on this machine.
         stream: what its slot yields.
         kept: what it measured, before it began to explain that.
         verdict: its result, as soon as it is known.
@@ -39,6 +42,7 @@ class RunningRank:
 
     seat: int
     token: str
+    log: Path
     stream: Any
     phase: Phase = Phase.START
     phase_since: float
@@ -67,10 +71,32 @@ class RunningRank:
 
     def _bury(self, remains: Remains) -> None:
         self.remains = remains
+        if remains.log is not None:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self.log.write_bytes(remains.log)
         if self.verdict is None and remains.exit_code is not None and not self.is_killed:
             self.verdict = explain_death(
-                remains.exit_code, self.phase, oom_killed=remains.oom_killed
+                remains.exit_code,
+                self.phase,
+                oom_killed=remains.oom_killed,
+                log_tail=remains.log_tail,
             )
+
+    def aborted_after(self, peer: "RunningRank") -> bool:
+        """Whether the process aborted once `peer` had failed for a reason of its own.
+
+        So the communication libraries end a process whose peer is gone.
+        """
+        mine, theirs = self.remains or Remains(), peer.remains or Remains()
+        if mine.exit_code != -signal.SIGABRT or mine.ended_at is None or not peer.failed_by_itself:
+            return False
+        return theirs.ended_at is None or theirs.ended_at < mine.ended_at
+
+    @property
+    def failed_by_itself(self) -> bool:
+        """Whether it failed, and not because another rank had."""
+        verdict = self.verdict
+        return verdict is not None and verdict.outcome is not Outcome.OK and not verdict.peer_lost
 
     def lose(self, reason: str) -> None:
         """Take in that its slot, node or Ray itself is gone."""
@@ -173,7 +199,7 @@ class RunningTrial:
 
     def conclude(self, now: float) -> TrialResult:
         """Return the result, now that every process is gone and the devices are free."""
-        result = self._or_kept(self.stopped or merge([r.verdict or _KILLED for r in self.ranks]))
+        result = self._or_kept(self.stopped or merge([self._verdict(r) for r in self.ranks]))
         total_s = now - self.started_at
         return replace(
             result,
@@ -181,6 +207,12 @@ class RunningTrial:
             total_s=total_s,
             overhead_s=max(0.0, total_s - self._working_s(result)),
         )
+
+    def _verdict(self, rank: RunningRank) -> TrialResult:
+        verdict = rank.verdict or _KILLED
+        if any(rank.aborted_after(peer) for peer in self.ranks):
+            return replace(verdict, peer_lost=True)
+        return verdict
 
     def _or_kept(self, result: TrialResult) -> TrialResult:
         """Return what was measured if only its diagnosis failed; rank 0 speaks for all."""

@@ -55,6 +55,9 @@ class Site(Protocol):
             ClusterError: when Ray does not start, or the devices are not free.
         """
 
+    def revive(self) -> None:
+        """Start again what trials are started by, if it has died."""
+
     def is_lost(self) -> bool:
         """Whether Ray as a whole is gone."""
 
@@ -126,6 +129,10 @@ class LocalSite:
             token=self.scope.token,
             fork_address=self._server.address,
         )
+
+    def revive(self) -> None:
+        """See `Site`."""
+        self._server.revive()
 
     def is_lost(self) -> bool:
         """See `Site`."""
@@ -209,6 +216,9 @@ class ClusterSite:
                 self._devices, token=new_token(), workload_folder=self._workload.parent
             )
         return self._seats
+
+    def revive(self) -> None:
+        """See `Site`: each slot has a server of its own, and looks after it."""
 
     def is_lost(self) -> bool:
         """See `Site`: a node may be lost, and trials hear of it; the cluster is not ours."""

@@ -8,18 +8,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.util import get_node_ip_address
 
 from autotune.dispatch.death import host_oom_kills
-from autotune.dispatch.forked import Forked, ForkServer, import_modules, wait_for_imports
+from autotune.dispatch.forked import Forked, ForkServer
 from autotune.dispatch.job import Exit, Failure, Job
 from autotune.dispatch.machine import used_device_bytes
 from autotune.dispatch.mark import Scope
 from autotune.dispatch.parcel import Parcel, digest
 from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all, send
-from autotune.dispatch.trial_log import BoundedLog, read_tail
+from autotune.dispatch.trial_log import BoundedLog, take
 from autotune.errors import ClusterError
 from autotune.trials.result import Kept, Phase, TrialResult
 
@@ -27,7 +28,9 @@ MEMORY_WAIT_S = 10.0
 MEMORY_SLACK_BYTES = 64 * 2**20
 # What a process needs to write its stacks, also when it is busy swapping.
 LAST_STACKS_S = 0.3
-# A trial at a time, and meanwhile those who may end it.
+# How long a word to end a job that has not begun may go unnoticed.
+LOOK_EVERY_S = 0.2
+# A trial at a time, what it needs before it, and meanwhile those who may end it.
 CONCURRENCY = {"trial": 1, "control": 2}
 
 
@@ -47,13 +50,17 @@ class Remains:
 
     Attributes:
         log_tail: the end of its output.
+        log: all of its output that was kept, where the driver's folder for it is not on this node.
         exit_code: of its process; negative: the signal; None: it never began.
+        ended_at: when its process ended, in seconds of its node's wall clock; None: not known.
         oom_killed: the kernel killed something for lack of host memory meanwhile.
         leftover: what could not be cleaned up, in words.
     """
 
     log_tail: str = ""
+    log: bytes | None = None
     exit_code: int | None = None
+    ended_at: float | None = None
     oom_killed: bool = False
     leftover: str | None = None
 
@@ -86,6 +93,7 @@ class Slot:
             machine_cores=frozenset(os.sched_getaffinity(0)),
         )
 
+    @ray.method(concurrency_group="trial")
     def open(self, token: str, cores: frozenset[int], address: str | None) -> None:
         """Get ready to fork on `cores`, from the server at `address` or one of its own.
 
@@ -104,37 +112,39 @@ class Slot:
         """Return a hash of the Python files in `folder` on this node, None without it."""
         return digest(Path(folder))
 
+    @ray.method(concurrency_group="trial")
     def unpack(self, folder: str, parcel: Parcel) -> None:
         """Keep the files of the driver's `folder` here, for trials that expect them there."""
         self._here = Path(self._address).with_name("workload")
         self._theirs = Path(folder)
         parcel.unpack(self._here)
 
+    @ray.method(concurrency_group="trial")
     def prepare(self, modules: tuple[str, ...]) -> None:
-        """Import `modules` ahead of the trials, so that they need not; errors do not matter."""
-        import_modules(self._address, modules)
-
-    def wait_until_ready(self) -> None:
-        """Return when all that is to be imported has been: a job would begin at once."""
-        wait_for_imports(self._address)
+        """Let a server of its own import `modules` ahead of the trials; errors do not matter."""
+        if self._server is not None:
+            self._server.prepare(modules)
 
     @ray.method(num_returns="streaming", concurrency_group="trial", max_task_retries=0)
     def run(self, job: Job) -> Iterator[Item]:
         """Yield what the job's process yields, then what remained of it."""
-        job = self._localised(job)
+        if self._server is not None:
+            self._server.revive()
+        job, wanted_at = self._localised(job), job.log
         Path(job.log).unlink(missing_ok=True)
-        log, oom_kills, code = BoundedLog(Path(job.log)), host_oom_kills(), None
+        log, oom_kills, remains = BoundedLog(Path(job.log)), host_oom_kills(), Remains()
         try:
             with Forked(self._address, job) as forked:
-                self._note(job.token, forked.pid())
-                for item in forked.items():
+                for item in self._items(job, forked):
                     if isinstance(item, Exit):
-                        code = item.code
+                        remains = Remains(exit_code=item.code, ended_at=time.time())
                     else:
                         yield item
         except ClusterError as error:
             yield Failure(error=str(error), traceback="")
-        yield self._clean_up(job, log, code, host_oom_kills() > oom_kills)
+        remains = replace(remains, oom_killed=host_oom_kills() > oom_kills)
+        remains = self._clean_up(job, log, remains)
+        yield remains if job.log == wanted_at else replace(remains, log=take(log.path))
 
     def _localised(self, job: Job) -> Job:
         """Return the job with paths of this node, where they are not the driver's."""
@@ -151,6 +161,14 @@ class Slot:
             working_dir=str(working_dir if working_dir.is_dir() else self._here),
         )
         return replace(job, argument=argument)
+
+    def _items(self, job: Job, forked: Forked) -> Iterator[Any]:
+        """Yield the job's items; none when it is ended before it begins."""
+        while not forked.is_begun(LOOK_EVERY_S):
+            if job.token in self._ended:
+                return
+        self._note(job.token, forked.pid())
+        yield from forked.items()
 
     def _note(self, token: str, session: int) -> None:
         with self._lock:
@@ -185,19 +203,15 @@ class Slot:
             self._ended.add(token)
             return self._sessions.get(token)
 
-    def _clean_up(self, job: Job, log: BoundedLog, code: int | None, oom: bool) -> Remains:  # noqa: FBT001
+    def _clean_up(self, job: Job, log: BoundedLog, remains: Remains) -> Remains:
         with self._lock:
             session = self._sessions.pop(job.token, None)
         gone = kill_all(TRIAL_VARIABLE, job.token, session)
         free = self._wait_for_memory()
-        log.close()
+        log_tail = log.close()
         problems = ([] if gone else ["processes"]) + ([] if free else ["device memory"])
-        return Remains(
-            log_tail=read_tail(Path(job.log)),
-            exit_code=code,
-            oom_killed=oom,
-            leftover=" and ".join(problems) or None,
-        )
+        leftover = " and ".join(problems) or None
+        return replace(remains, log_tail=log_tail, leftover=leftover)
 
     def _wait_for_memory(self) -> bool:
         until = time.monotonic() + MEMORY_WAIT_S

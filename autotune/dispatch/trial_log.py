@@ -41,6 +41,15 @@ def _last_bytes(path: Path, size: int) -> bytes:
         return b""
 
 
+def take(path: Path) -> bytes:
+    """Return what is in the file and remove it; nothing when there is no such file."""
+    if not path.exists():
+        return b""
+    content = path.read_bytes()
+    path.unlink()
+    return content
+
+
 def shorten(path: Path, max_bytes: int = MAX_BYTES) -> None:
     """Cut a log above `max_bytes` that nobody writes to any more down to its end."""
     if not path.exists() or path.stat().st_size <= max_bytes:

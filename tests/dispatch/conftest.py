@@ -3,6 +3,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,3 +76,25 @@ def run_one(runner, make_request) -> Callable[..., TrialResult]:
         return finished.result
 
     return run
+
+
+def _add_node(nodes: Any, options: dict[str, object]) -> None:
+    """Start a node; Ray gives it 30 s, and a busy machine may need another try."""
+    try:
+        nodes.add_node(**options)
+    except Exception as error:
+        if "timed out during startup" not in str(error):
+            raise
+        nodes.add_node(**options)
+
+
+@pytest.fixture(scope="module")
+def cluster(entries_importable) -> Iterator[Any]:
+    """A head without devices, where the driver sits, and two nodes with a core each."""
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster()
+    for options in ({"num_cpus": 0, "include_dashboard": False}, {"num_cpus": 1}, {"num_cpus": 1}):
+        _add_node(nodes, options)
+    yield nodes
+    nodes.shutdown()

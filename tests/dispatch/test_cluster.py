@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray.cluster_utils import Cluster
 
 from autotune.dispatch.ray_runner import RayRunner
 from autotune.dispatch.site import ClusterSite
@@ -12,26 +11,6 @@ from autotune.errors import ClusterError, WorkloadError
 from autotune.trials.request import RankPlace
 from autotune.trials.result import Outcome
 from tests.trials.conftest import TINY
-
-
-def add_node(nodes: Cluster, options: dict[str, object]) -> None:
-    """Start a node; Ray gives it 30 s, and a busy machine may need another try."""
-    try:
-        nodes.add_node(**options)
-    except Exception as error:
-        if "timed out during startup" not in str(error):
-            raise
-        nodes.add_node(**options)
-
-
-@pytest.fixture(scope="module")
-def cluster(entries_importable) -> Iterator[Cluster]:
-    """A head without devices, where the driver sits, and two nodes with a core each."""
-    nodes = Cluster()
-    for options in ({"num_cpus": 0, "include_dashboard": False}, {"num_cpus": 1}, {"num_cpus": 1}):
-        add_node(nodes, options)
-    yield nodes
-    nodes.shutdown()
 
 
 @pytest.fixture
@@ -66,6 +45,17 @@ def test_trials_run_beside_each_other_and_over_nodes(runner, make_request):
     runner.submit(make_request("none", number=3, place=RankPlace(world_size=2)))
     (both,) = runner.wait(300.0)
     assert both.result.log_tail == "[rank 0]\ntrial 3 speaks\n[rank 1]\ntrial 3 speaks\n"
+
+
+def test_logs_come_back_from_nodes_that_lack_the_drivers_folder(runner, make_request, tmp_path):
+    """All of a trial's output is in the driver's folder when it has ended, by rank."""
+    runner._log_dir = tmp_path / "elsewhere" / "logs"
+    runner.submit(make_request("none", number=5, place=RankPlace(world_size=2)))
+    (finished,) = runner.wait(300.0)
+    logs = {path.name: path.read_text() for path in runner._log_dir.iterdir()}
+    said = "trial 5 speaks\n"
+    assert logs == {"trial-0005.log": said, "trial-0005-rank-1.log": said}
+    assert finished.result.log_tail == f"[rank 0]\n{said}[rank 1]\n{said}"
 
 
 def test_nothing_answers(workload):

@@ -82,6 +82,29 @@ def test_a_diagnosis_that_the_budget_ends_costs_no_measurement(run_one):
     assert "the budget ended" in result.diagnosis.unknown["everything"]
 
 
+def kill_what_starts_trials(runner):
+    process = runner._site._server._process
+    process.kill()
+    process.wait()
+
+
+def test_trials_start_after_what_starts_them_has_died(run_one, runner):
+    """Killed between two trials, for lack of memory say, it is there for the next."""
+    kill_what_starts_trials(runner)
+    assert run_one("none").outcome is Outcome.OK
+
+
+def test_what_starts_trials_costs_one_trial_when_it_dies(run_one, runner, make_request):
+    """The trial of that moment is `infra`, for it says nothing of its plan; the next one runs."""
+    runner.submit(make_request("python_loop"))
+    assert runner.wait(2.0) == []
+    kill_what_starts_trials(runner)
+    (finished,) = runner.wait(300.0)
+    assert finished.result.outcome is Outcome.INFRA
+    assert "the process that starts trials is gone" in finished.result.error
+    assert run_one("none").outcome is Outcome.OK
+
+
 def test_cancel_brings_the_trial_back_with_its_reason(runner, make_request):
     """A cancelled trial comes back from `wait` once."""
     runner.submit(make_request("python_loop", number=3))

@@ -135,6 +135,22 @@ def test_a_dead_server_is_an_error_that_says_so(job, entries_importable):
             Forked(forks.address, job("count", 1)).pid()
 
 
+def test_a_dead_server_is_started_again(job, entries_importable):
+    """At the same address, with all that it had imported; one that lives is left alone."""
+    with Scope() as scope, ForkServer(scope) as forks:
+        forks.prepare(("this",))
+        forks.prepare(("antigravity_no_such_module", "cmd"))
+        os.kill(forks._process.pid, signal.SIGKILL)
+        forks._process.wait()
+        forks.revive()
+        for module in ("this", "cmd"):
+            with Forked(forks.address, job("is_imported", module)) as forked:
+                assert next(forked.items(60.0)) is True
+        before = forks._process
+        forks.revive()
+        assert forks._process is before
+
+
 def _wait_until(condition) -> None:
     until = time.monotonic() + 30.0
     while not condition():

@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
-from autotune.dispatch.ray_runner import RayRunner
+from autotune.dispatch.ray_runner import DEFAULT_ENTRY, RayRunner
 from autotune.dispatch.reaper import RUN_VARIABLE, TRIAL_VARIABLE, find, has_mark
 from autotune.dispatch.site import LocalSite
+from autotune.search_space.plan import Plan
 from autotune.trials.request import Deadlines, RankPlace
 from autotune.trials.result import Outcome
+from tests.trials.conftest import QUICK, TINY
 
 TWO = RankPlace(world_size=2)
 
@@ -60,6 +63,55 @@ def test_one_rank_ends_all(run_pair, pair, fault, outcome, words):
     assert result.outcome is outcome
     assert str(result.error).startswith(words)
     assert not processes_of_trials(pair)
+
+
+ABORTING = (
+    TINY
+    + """
+import os, signal, sys
+import torch.distributed as dist
+
+calls = 0
+
+def notice(words):
+    try:
+        dist.barrier()
+    except RuntimeError:
+        print(words, file=sys.stderr, flush=True)
+        os.abort()
+
+def compute_loss(model, batch):
+    global calls
+    calls += 1
+    if calls > 3:
+        {fault}
+    x, y = batch
+    return nn.functional.cross_entropy(model(x), y)
+"""
+)
+REMOTE_EXIT = "watchdog thread terminated with exception: NCCL error: remote process exited"
+KILLED_THEN = "os.kill(os.getpid(), signal.SIGKILL) if os.environ['RANK'] == '1' else notice({!r})"
+ABORTS = {
+    "its_own": ("os.environ['RANK'] == '1' and os.abort()", "SIGABRT"),
+    "for_a_peer": (KILLED_THEN.format(REMOTE_EXIT), "SIGKILL"),
+    "after_a_peer": (KILLED_THEN.format("no reason given"), "SIGKILL"),
+}
+
+
+@pytest.mark.parametrize("case", ABORTS)
+def test_an_abort_is_the_reason_unless_a_peer_was_lost(case, pair, make_request, monkeypatch):
+    """Rank 1 ended first; so does rank 0, by the watchdog's way or the communication's error."""
+    monkeypatch.setattr(pair, "_entry", DEFAULT_ENTRY)
+    fault, name = ABORTS[case]
+    request = make_request("none", place=TWO, protocol=QUICK)
+    Path(request.working_dir, "model.py").write_text(ABORTING.format(fault=fault))
+    path = str(Path(request.working_dir, "model.py"))
+    plan = Plan.of({"batch_size": 4})
+    pair.submit(dataclasses.replace(request, workload_path=path, plan=plan))
+    (finished,) = pair.wait(300.0)
+    assert finished.result.outcome is Outcome.CRASH
+    assert str(finished.result.error).startswith("rank 1: the trial's process died")
+    assert name in str(finished.result.error)
 
 
 @pytest.mark.parametrize("fault", ["python_loop", "native_loop"])

@@ -11,7 +11,7 @@ from autotune.dispatch.job import Job
 from autotune.dispatch.mark import new_token
 from autotune.dispatch.parcel import pack
 from autotune.dispatch.slot import Remains, Slot
-from autotune.trials.result import Phase, TrialResult
+from autotune.trials.result import Outcome, Phase, TrialResult
 
 
 @pytest.fixture
@@ -41,7 +41,21 @@ def test_a_slot_tells_what_remained(slot, job):
     """After what the trial yields comes how its process ended, and the end of its output."""
     phase, remains = slot.run(job("kill"))
     assert phase is Phase.BUILD
-    assert remains == Remains(log_tail="trial 1 speaks\n", exit_code=-9)
+    assert remains == Remains(log_tail="trial 1 speaks\n", exit_code=-9, ended_at=remains.ended_at)
+    assert remains.ended_at is not None
+
+
+def test_a_slot_looks_after_its_own_server(slot, job):
+    """One that was killed costs the running job, not the next."""
+    items = slot.run(job("python_loop"))
+    assert next(items) is Phase.BUILD
+    slot._server._process.kill()
+    failure, remains = items
+    assert "the process that starts trials is gone" in failure.error
+    assert remains.exit_code is None
+    _, result, remains = [item for item in slot.run(job("none")) if item is not Phase.MEASURE]
+    assert result.outcome is Outcome.OK
+    assert remains.exit_code == 0
 
 
 def test_a_job_that_was_ended_before_it_began_does_not_run_on(slot, job):
@@ -67,4 +81,5 @@ def test_the_workload_travels_to_a_node_that_lacks_it(slot, job, tmp_path):
     seen = json.loads(str(result.error))
     assert (seen["model"], seen["lib"]) == ("import lib", "x = 1")
     assert Path(seen["working_dir"]).is_dir()
+    assert remains.log == b""
     assert remains.exit_code == 0

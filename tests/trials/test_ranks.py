@@ -145,6 +145,14 @@ def test_a_fault_on_one_rank_is_the_trials(case, measured):
     assert words in merged.error
 
 
+def test_a_loss_that_is_no_tensor_is_the_users_mistake(measured):
+    """As on one device."""
+    one, two = measured("def compute_loss(model, batch): return 1.0")
+    assert one.user_error
+    assert two.user_error
+    assert "compute_loss returned a value of type float" in one.error
+
+
 def test_a_loss_that_is_nan_on_one_rank_diverges_on_all(measured):
     """The mean is NaN as well, so no rank waits for another."""
     results = measured(FAULT.format(fault="global factor; factor = float('nan')"))

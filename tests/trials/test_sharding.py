@@ -195,6 +195,122 @@ def test_compute_loss_may_use_parts_of_the_model(tmp_path):
     assert _close(together["ddp"][1], alone[1][1], 1e-5)
 
 
+SPARE = """
+class WithSpare(Normed):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(16, 3)
+
+def build_model():
+    return WithSpare()
+
+def build_optimizer(params):
+    return torch.optim.SGD(params, lr=0.2, momentum=0.9, weight_decay=0.1)
+"""
+LEFT_OUT = {
+    "ddp": {},
+    "ddp-accumulated": {"accumulation": 2},
+    "ddp-views": {"gradient_as_bucket_view": True},
+    "ddp-small-buckets": {"bucket_mb": 1},
+    "ddp-static": {"static_graph": True},
+    "ddp-checkpointed": {"activation_checkpointing": "full"},
+    "ddp-model-compiled": {"compile_mode": "default"},
+    "zero1": {"sharding": "zero1"},
+    "fsdp_zero2": {"sharding": "fsdp_zero2"},
+    "fsdp_zero3": {"sharding": "fsdp_zero3"},
+}
+
+
+@pytest.fixture(scope="module")
+def trained_with_spare(tmp_path_factory):
+    """What a model trained to, a part of which has no part in the loss."""
+    path = tmp_path_factory.mktemp("spare") / "spare_model.py"
+    path.write_text(TINY + SGD + SPARE)
+    (answer, other) = on_two_ranks(_train_all, path, LEFT_OUT)
+    assert answer == other
+    return answer
+
+
+@pytest.mark.parametrize("case", LEFT_OUT)
+def test_a_model_may_have_parameters_that_the_loss_leaves_out(case, trained_with_spare):
+    """It trains as on one device, where weight decay and momentum do not touch them either."""
+    alone, together = trained_with_spare
+    losses, parameters, _ = alone[LEFT_OUT[case].get("accumulation", 1)]
+    assert together[case][0] == pytest.approx(losses, rel=1e-5)
+    assert _close(together[case][1], parameters, 1e-5)
+
+
+BY_RANK = """
+import os
+
+def compute_loss(model, batch):
+    x, y = batch
+    spare = model.spare(x).mean() if os.environ["RANK"] == "1" else 0.0
+    return nn.functional.cross_entropy(model(x), y) + spare
+"""
+REENTRANT = """
+from torch.utils.checkpoint import checkpoint
+
+class Again(Normed):
+    def forward(self, x):
+        x = checkpoint(self.layers, x.requires_grad_(), use_reentrant=True)
+        return self.head(self.norm(x))
+
+def build_model():
+    return Again()
+"""
+
+
+def _train_together(place, path):
+    return _train(path, {}, 4, met(place))
+
+
+def test_what_only_one_rank_leaves_out_is_averaged(tmp_path):
+    """All ranks go on alike, and the parameters have moved."""
+    path = tmp_path / "by_rank_model.py"
+    path.write_text(TINY + SGD + SPARE + BY_RANK)
+    one, two = on_two_ranks(_train_together, path)
+    assert one == two
+    path = tmp_path / "spare_model.py"
+    path.write_text(TINY + SGD + SPARE)
+    neither, _ = on_two_ranks(_train_together, path)
+    assert one[1][-1] != neither[1][-1]  # the bias of the spare part
+
+
+def test_parameters_inside_reentrant_checkpoints_are_not_left_out(tmp_path):
+    """Their gradients come from a graph that the forward pass does not show."""
+    path = tmp_path / "reentrant_model.py"
+    path.write_text(TINY + SGD + REENTRANT)
+    (alone, together), _ = on_two_ranks(_train_all, path, {"ddp": {}})
+    assert _close(together["ddp"][1], alone[1][1], 1e-5)
+
+
+LATER = """
+calls = 0
+
+def compute_loss(model, batch):
+    global calls
+    calls += 1
+    x, y = batch
+    spare = model.spare(x).mean() if calls == 1 else 0.0
+    return nn.functional.cross_entropy(model(x), y) + spare
+"""
+
+
+def test_parameters_that_only_later_steps_leave_out_are_refused(tmp_path):
+    """With words that say what to do, where torch's name an option that the user cannot set."""
+    path = tmp_path / "later_model.py"
+    path.write_text(TINY + SGD + SPARE + LATER)
+    messages = on_two_ranks(_refusal, path)
+    assert all("let compute_loss use the same parameters" in message for message in messages)
+
+
+def _refusal(place, path):
+    with pytest.raises(InvalidPlanError) as refused:
+        _train_together(place, path)
+    return str(refused.value)
+
+
 def test_a_loop_of_ones_own_averages_gradients(workload, trained):
     """`step.loss` with the user's function is what DDP prepares its buckets around."""
     got, other = on_two_ranks(_train_by_parts, workload)
@@ -216,7 +332,7 @@ def _fill_and_train(place, path):
         materialise(module, "cpu")
     torch.manual_seed(0)
     hollow = build_on_meta(workload, plan)
-    sharded = shard(hollow, find_blocks(hollow, workload), plan, place, "cpu")
+    sharded = shard(hollow, find_blocks(hollow, workload), plan, ranks, "cpu")
     filled = [_whole(p).tolist() for p in hollow.parameters()]
     loss = sharded.loss(workload.compute_loss, next(iter(build_loader(workload, plan, 0, place))))
     loss.backward()
