@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from autotune.clock import in_words
 from autotune.storage.location import locate
 from autotune.storage.records import RunRecord
 
@@ -36,12 +37,7 @@ def percent(share: float | None) -> str:
 
 def duration(seconds: float | None) -> str:
     """Return a duration: `8.2 s`, `2m 05s`, `1h 02m`."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
+    return UNKNOWN if seconds is None else in_words(seconds)
 
 
 def speedup(winner: dict[str, Any]) -> str:
