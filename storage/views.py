@@ -21,8 +21,10 @@ def run_view(run: RunRecord) -> dict[str, Any]:
     """Return one run.
 
     Keys: `id`, `name`, `key`, `state`, `workload`, `workload_hash`, `hardware`, `facts`,
-    `options`, `num_ranks`, `baseline` (a plan), `budget_s`, `used_s`, `created_at`, `finished_at`,
-    `stop_reason`, `num_trials`, `winner` (see `winner_view`, null before there is one).
+    `options`, `objective` (its `name`, and `train_samples`, `min_throughput` or
+    `min_throughput_share` where it has them), `num_ranks`, `baseline` (a plan), `budget_s`,
+    `used_s`, `created_at`, `finished_at`, `stop_reason`, `num_trials`, `winner` (see
+    `winner_view`, null before there is one).
     """
     new = run.new
     view = {
@@ -35,6 +37,7 @@ def run_view(run: RunRecord) -> dict[str, Any]:
         "hardware": new.hardware,
         "facts": new.facts,
         "options": new.options,
+        "objective": new.objective,
         "num_ranks": new.num_ranks,
         "baseline": new.baseline.values,
         "budget_s": new.budget_s,
