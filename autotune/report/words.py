@@ -69,8 +69,9 @@ def verdict(winner: dict[str, Any]) -> str:
     if winner["kept_baseline"]:
         return f"Keep your baseline. {winner['how']}"
     if not winner["confirmed"]:
-        return f"The fastest of the search, not confirmed. {winner['how']}"
-    return f"Speed-up {speedup(winner)}, 95 % interval. {winner['how']}"
+        return f"The best of the search, not confirmed. {winner['how']}"
+    word = "Speed-up" if winner["speedup"] >= 1.0 else "Speed"
+    return f"{word} {speedup(winner)}, 95 % interval. {winner['how']}"
 
 
 def numerics(report: dict[str, Any]) -> str:
