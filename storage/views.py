@@ -136,14 +136,17 @@ def run_detail_view(
     """Return a run and what its trials say together.
 
     Keys: `run` (see `run_view`), `outcomes` (`{outcome: number of trials}`, "in flight" for
-    those that have not ended), `front` (a list of `trial_view`: the trials that no other beats in
-    throughput without more memory, fastest first), `diagnoses` (see `diagnoses`).
+    those that have not ended), `front` (a list of `trial_view`, each with `is_winner`, whether
+    its plan is the winner's: the trials that no other beats in throughput without more memory,
+    fastest first), `diagnoses` (see `diagnoses`).
     """
-    baseline = run.new.baseline
+    baseline, winner = run.new.baseline, run.winner and run.winner.plan
     return {
         "run": run_view(run),
         "outcomes": outcomes,
-        "front": [trial_view(trial, baseline) for trial in front],
+        "front": [
+            {**trial_view(trial, baseline), "is_winner": trial.plan == winner} for trial in front
+        ],
         "diagnoses": diagnoses(run, diagnosed),
     }
 

@@ -53,7 +53,20 @@ def _show_run(view: dict[str, Any], *, as_json: bool) -> None:
         print_winner(run["winner"])
     print_side_by_side(view["diagnoses"])
     if view["front"]:
-        print_trials(view["front"], "Fastest for the memory they need")
+        _print_front(view["front"], run["winner"])
+
+
+def _print_front(front: Sequence[dict[str, Any]], winner: dict[str, Any] | None) -> None:
+    """Print the trials that none beats, each plan once, and which of them the winner is."""
+    plans: dict[str, dict[str, Any]] = {}
+    for trial in front:
+        plans.setdefault(changes_text(trial), trial)
+    print_trials(list(plans.values()), "Fastest for the memory they need")
+    if winner is not None and not any(trial["is_winner"] for trial in front):
+        print_lines(
+            "The winner is not among them: each of these did better in one trial, which luck may "
+            "have helped, or may not win."
+        )
 
 
 def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[str, str]]:

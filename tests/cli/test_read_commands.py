@@ -298,7 +298,11 @@ def test_the_front_holds_what_nothing_beats(file):
     """A slower trial is on the front only if it needs less memory."""
     shown = _strict_json(_call("show", "mine", "--storage", file, "--json"))
     assert [trial["number"] for trial in shown["front"]] == [3, 2]
+    assert [trial["is_winner"] for trial in shown["front"]] == [True, False]
     assert shown["run"]["objective"] == {"name": "throughput"}
+    front = " ".join(_call("show", "mine", "--storage", file).partition("Fastest for")[2].split())
+    assert "3 winner confirm" in front
+    assert "winner" not in front.partition("3 winner confirm")[2]
     assert shown["outcomes"] == {"ok": 3, "oom": 1, "in flight": 1}
     assert shown["run"]["winner"]["confirmed"] is True
 
