@@ -31,6 +31,7 @@ from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
 from autotune.dispatch.site import LocalSite  # noqa: E402
 from autotune.dispatch.table import Table, append_result, read_table, start_table  # noqa: E402
 from autotune.search_space.space import Narrowing, build_space  # noqa: E402
+from autotune.trials.diagnosis import DiagnosisRequest  # noqa: E402
 from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
 from autotune.trials.result import Purpose  # noqa: E402
 
@@ -54,6 +55,7 @@ def main():
         facts = site.facts(300.0)
         space = build_space(facts, one_device(hardware), Narrowing(fix=args.fix))
         plans = in_order(plans_of(args.example, space), args.seed)
+        args.baseline = space.baseline
         path = open_table(args, one_device(hardware), facts)
         todo = missing(path, plans)
         print(f"{path}: {len(plans) - len(todo)} of {len(plans)} plans are there", flush=True)
@@ -182,6 +184,7 @@ def request_of(plan, number, workload, args, runner):
         seed=args.seed,
         protocol=Protocol(max_measure_s=args.measure_s, max_warm_up_s=5.0),
         give_up_after_s=min(LONGEST_TRIAL_S, args.end + 30.0 - time.monotonic()),
+        diagnosis=DiagnosisRequest() if plan == args.baseline else None,  # as in a run
     )
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from torch.autograd import DeviceType  # type: ignore[attr-defined]  # documented, not exported
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
+from autotune.trials.profiling.breakdown import communicates
 from autotune.trials.profiling.spans import Span, covered
+from autotune.trials.profiling.traced import trace
 
 
 def traced_share(run_steps: Callable[[], None]) -> float | None:
@@ -17,19 +18,12 @@ def traced_share(run_steps: Callable[[], None]) -> float | None:
     Returns:
         None when the trace holds no kernel.
     """
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        run_steps()
-    # Annotations span the kernels below them, idle time included.
-    kernels = [
-        event
-        for event in profiler.events() or ()
-        if event.device_type is DeviceType.CUDA and not event.is_user_annotation
-    ]
-    spans = {True: list[Span](), False: list[Span]()}
-    for kernel in kernels:
-        span = (kernel.time_range.start, kernel.time_range.end)
-        spans[_communicates(kernel.name)].append(span)
-    return exposed_share(communication=spans[True], computation=spans[False])
+    operations = trace(run_steps, [ProfilerActivity.CUDA])
+    running = [op for op in operations if op.is_on_device]
+    return exposed_share(
+        communication=[op.span for op in running if communicates(op)],
+        computation=[op.span for op in running if not communicates(op)],
+    )
 
 
 def exposed_share(communication: Sequence[Span], computation: Sequence[Span]) -> float | None:
@@ -43,7 +37,3 @@ def exposed_share(communication: Sequence[Span], computation: Sequence[Span]) ->
     whole = max(end for _, end in everything) - min(start for start, _ in everything)
     exposed = covered(everything) - covered(computation)
     return exposed / whole if whole > 0 else None
-
-
-def _communicates(kernel: str) -> bool:
-    return kernel.startswith(("ncclDevKernel", "ncclKernel"))

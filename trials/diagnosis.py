@@ -87,6 +87,7 @@ class Diagnosis:
         evidence: for the bound, in words with numbers.
         advice: what to do about it, with the names of knobs.
         shares: of the time of a step.
+        causes: the same time by what would shorten it; empty where it is not known.
         how: share or quantity -> how it was obtained.
         flops_per_sample: the model's own floating-point operations for one sample, forward and
             backward; what checkpointing computes again is not among them.
@@ -106,6 +107,7 @@ class Diagnosis:
     evidence: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     shares: Shares = field(default_factory=Shares)
+    causes: dict[Bound, float] = field(default_factory=dict)
     how: dict[str, str] = field(default_factory=dict)
     flops_per_sample: float | None = None
     matmul_flops_per_s: float | None = None
@@ -124,6 +126,7 @@ class Diagnosis:
             **asdict(self),
             "bound": None if self.bound is None else self.bound.value,
             "evidence": list(self.evidence),
+            "causes": {cause.value: share for cause, share in self.causes.items()},
             "advice": list(self.advice),
             "findings": [{**asdict(f), "kind": f.kind.value} for f in self.findings],
         }
@@ -137,6 +140,7 @@ class Diagnosis:
             "evidence": tuple(values["evidence"]),
             "advice": tuple(values["advice"]),
             "shares": Shares(**values["shares"]),
+            "causes": {Bound(cause): s for cause, s in values.get("causes", {}).items()},
             "findings": tuple(
                 Finding(**{**finding, "kind": FindingKind(finding["kind"])})
                 for finding in values["findings"]

@@ -7,7 +7,7 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.trials.result import Purpose
 
-# First steps in seconds before anything is known, from runs of small and middle-sized models.
+# First steps in seconds before anything is known, from runs of middle-sized models.
 _FIRST_STEP_S = {
     "cpu": {"default": 30.0},
     "cuda": {
@@ -17,6 +17,8 @@ _FIRST_STEP_S = {
         "max-autotune": 180.0,
     },
 }
+# Of `default`, where it is known how many operations a step on a GPU launches.
+_ANY_FIRST_STEP_S, _FIRST_STEP_OF_OP_S = 5.0, 0.012
 _BLOCK_SHARE = 0.3  # of the whole model's first step, where only the repeated block is compiled
 _UNKNOWN_S = 10.0
 _CACHED = 0.5  # part of the first step that the compiler's cache saves at least
@@ -83,8 +85,17 @@ def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> flo
     scope_share = _BLOCK_SHARE if plan.get("compile_scope", "model") == "block" else 1.0
     known = _first_steps(history, ("default", str(plan.get("compile_scope", "model"))))
     # Modes take about the same multiple of `default`, whatever the model.
-    scale = max(known) / (prior["default"] * scope_share) if known else 1.0
+    scale = max(known) / (prior["default"] * scope_share) if known else _scale(history, hardware)
     return prior[str(plan["compile_mode"])] * scope_share * max(scale, 0.2)
+
+
+def _scale(history: History, hardware: Hardware) -> float:
+    """Return how much longer than usual the model should take to compile, by its operations."""
+    ops = history.diagnosis.ops_per_step if history.diagnosis else None
+    if ops is None or hardware.device_kind != "cuda":
+        return 1.0
+    expected_s = _ANY_FIRST_STEP_S + _FIRST_STEP_OF_OP_S * ops
+    return expected_s / _FIRST_STEP_S["cuda"]["default"]
 
 
 def _first_steps(history: History, compiler: tuple[str, str] | None) -> list[float]:

@@ -1,10 +1,11 @@
 """How fast a plan will be, before it is measured: domain knowledge, corrected by evidence.
 
 The logarithm of the speed at which a plan computes is a Gaussian process over plans. Its mean is
-what `levers` expects of each setting. Its covariance says how settings may deviate from that: each
-by itself, the same in all plans that have it (the first part), and any of them beside certain
-others (the second). Waiting for data comes on top, see `loading`. The formulas are the standard
-ones of Gaussian process regression (Rasmussen & Williams 2006, algorithm 2.1).
+what `roofline` expects. Its covariance says how plans may deviate from that: by the way from
+one batch to another; by each setting, in proportion to what it promises and a little in any case,
+alike in all plans of which it promises the same; and by settings beside each other, alike in plans
+that promise the same of everything. Waiting for data comes on top, see `loading`. The formulas are
+the standard ones of Gaussian process regression (Rasmussen & Williams 2006, algorithm 2.1).
 """
 
 import math
@@ -16,24 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.agent.history import FOLLOWS_BATCH, Done, History
-from autotune.agent.levers import Expectation, expectation
 from autotune.agent.loading import compute_s, loading_of
+from autotune.agent.roofline import Roofline
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import FOLLOWS
 
-_RELATED = 0.85  # correlation of two values of a knob, in how they deviate from what is expected
-_PER_DOUBLING = 0.2  # deviation of the log speed with each doubling of the batch
+_DOUBT_ABOUT_GAIN = 0.5  # deviation of the log speed, as a part of what a setting promises
+_LENGTH = 0.7  # between promises that are related, in the log speed
+_RELATED = 0.7  # correlation of what is doubted of two values of a knob in any case
 _TOGETHER = 0.1  # deviation of the log speed of settings beside each other
-_ALIKE, _ALIKE_BATCH = 0.8, 0.9  # of that, shared with a plan one setting, one doubling away
 # By how much the log speed of a plan may vary between processes: on a quiet machine, on a busy one
 # and on one that others disturb, each with its probability before anything was measured.
 _BETWEEN_PROCESSES = {0.015: 0.9, 0.05: 0.08, 0.15: 0.02}
+_LEAST_DEVIATION = 1e-3
 _RACED = 0.05  # more, for a trial that was stopped early
-_UNKNOWN_LOADER = 0.25  # deviation of the log waiting time with workers not measured yet
-_OVERHEAD_MS = {"cuda": 6.0, "cpu": 3.0}  # of a step, whatever the batch
-_MOST_OVERHEAD = 0.8  # share of a step
-_LEAST_OF_OWN_BATCH = 0.1  # the batch of half the top speed, over the user's own
 
 Array = NDArray[np.float64]
 
@@ -61,6 +58,23 @@ class Outlook:
         return _normal((self.log - math.log(over)) / self.spread)
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the covariance sees of a plan.
+
+    Attributes:
+        gains: what the batch, then each knob promises over the baseline, in the log speed.
+        doubts: of each knob in any case.
+        codes: a number for each knob's value, equal for equal values.
+        walked: variance on the way to its batch, see `Roofline.distance`.
+    """
+
+    gains: Array
+    doubts: Array
+    codes: NDArray[np.int64]
+    walked: Array
+
+
 class Forecast:
     """What a history says about plans that were not measured.
 
@@ -70,13 +84,12 @@ class Forecast:
 
     def __init__(self, history: History, hardware: Hardware) -> None:
         assert history.baseline is not None
-        self._history, self._hardware = history, hardware
+        self._history = history
         self._baseline = history.baseline
         self._loading = loading_of(history)
-        self._expected: dict[tuple[str, Value], Expectation] = {}
+        self._roofline = Roofline(history, hardware)
         self._numbers: dict[tuple[str, Value], int] = {}
-        self._rows: dict[Plan, tuple[list[int], Array]] = {}
-        self._half_batch = _half_batch(history, hardware)
+        self._known_views: dict[Plan, _View] = {}
 
     def of(self, plans: Sequence[Plan]) -> list[Outlook]:
         """Return the outlook of each plan."""
@@ -93,12 +106,15 @@ class Forecast:
 
     def _outlook(self, plan: Plan, log: float, spread: float) -> Outlook:
         """Add the waiting for data to the time of computing."""
-        computing_s = math.exp(-log)
-        waiting_s = self._loading.wait_s(plan, computing_s)
-        total_s = computing_s + waiting_s
-        doubt = 0.0 if self._loading.is_known(plan) else _UNKNOWN_LOADER
-        shares = spread * computing_s / total_s, doubt * waiting_s / total_s
-        return Outlook(log=-math.log(total_s), spread=math.hypot(*shares))
+        computing_s, doubt = math.exp(-log), self._loading.doubt(plan)
+
+        def step_s(computing: float, loading: float) -> float:
+            return self._loading.step_s(plan, computing_s * math.exp(computing), math.exp(loading))
+
+        by_computing = math.log(step_s(spread, 0.0) / step_s(-spread, 0.0)) / 2
+        by_loading = math.log(step_s(0.0, doubt) / step_s(0.0, -doubt)) / 2
+        deviation = max(_LEAST_DEVIATION, math.hypot(by_computing, by_loading))
+        return Outlook(log=-math.log(step_s(0.0, 0.0)), spread=deviation)
 
     @cached_property
     def _trials(self) -> list[Done]:
@@ -151,47 +167,47 @@ class Forecast:
 
     def _mean(self, plans: Sequence[Plan]) -> Array:
         start = -math.log(compute_s(self._baseline))
-        own = self._knowledge(self._baseline.plan)
-        return np.array([start + self._knowledge(plan) - own for plan in plans])
-
-    def _knowledge(self, plan: Plan) -> float:
-        batch = int(plan["batch_size"])
-        settings = sum(self._expectation(name, value).log for name, value in plan.items)
-        return settings + math.log(batch / (batch + self._half_batch))
-
-    def _expectation(self, name: str, value: Value) -> Expectation:
-        if (name, value) not in self._expected:
-            self._expected[name, value] = expectation(name, value, self._history, self._hardware)
-        return self._expected[name, value]
+        own = self._roofline.log_speed(self._baseline.plan)
+        return np.array([start + self._roofline.log_speed(plan) - own for plan in plans])
 
     def _variance(self, plans: Sequence[Plan]) -> Array:
-        settings = np.array([(self._row(plan)[1] ** 2).sum() for plan in plans])
-        return settings + _PER_DOUBLING**2 * np.abs(self._doublings(plans)) + _TOGETHER**2
+        views = self._views(plans)
+        settings = (_DOUBT_ABOUT_GAIN * views.gains[:, 1:]) ** 2 + views.doubts**2
+        variance = settings.sum(axis=1) + np.abs(views.walked) + _TOGETHER**2
+        return np.asarray(variance, dtype=np.float64)
 
     def _covariance(self, plans: Sequence[Plan], others: Sequence[Plan]) -> Array:
-        here, there = self._doublings(plans)[:, None], self._doublings(others)[None, :]
-        shared = np.minimum(np.abs(here), np.abs(there)) * (here * there > 0)
-        (codes, spreads), (their_codes, their_spreads) = map(self._table, (plans, others))
-        same = codes[:, None, :] == their_codes[None, :, :]
-        products = spreads[:, None, :] * their_spreads[None, :, :]
-        settings = (products * np.where(same, 1.0, _RELATED)).sum(axis=2)
-        alike = _ALIKE ** (~same).sum(axis=2) * _ALIKE_BATCH ** np.abs(here - there)
-        covariance = _PER_DOUBLING**2 * shared + settings + _TOGETHER**2 * alike
-        return np.asarray(covariance, dtype=np.float64)
+        here, there = self._views(plans), self._views(others)
+        apart = ((here.gains[:, None] - there.gains[None, :]) / _LENGTH) ** 2
+        promised = _DOUBT_ABOUT_GAIN**2 * np.abs(here.gains[:, None] * there.gains[None, :])
+        same = here.codes[:, None] == there.codes[None, :]
+        doubted = here.doubts[:, None] * there.doubts[None, :] * np.where(same, 1.0, _RELATED)
+        settings = promised[..., 1:] * np.exp(-apart[..., 1:] / 2) + doubted
+        ways = here.walked[:, None], there.walked[None, :]
+        walked = np.minimum(*map(np.abs, ways)) * (ways[0] * ways[1] > 0)
+        together = _TOGETHER**2 * np.exp(-apart.sum(axis=2) / 2)
+        return np.asarray(settings.sum(axis=2) + walked + together, dtype=np.float64)
 
-    def _table(self, plans: Sequence[Plan]) -> tuple[NDArray[np.int64], Array]:
-        """Return the codes and the spreads of the plans' settings, a row for each plan."""
-        rows = [self._row(plan) for plan in plans]
-        return np.array([codes for codes, _ in rows]), np.array([spreads for _, spreads in rows])
+    def _views(self, plans: Sequence[Plan]) -> _View:
+        """Return the views of the plans, stacked."""
+        views = [self._view(plan) for plan in plans]
+        return _View(
+            gains=np.array([view.gains for view in views]),
+            doubts=np.array([view.doubts for view in views]),
+            codes=np.array([view.codes for view in views]),
+            walked=np.array([view.walked for view in views]),
+        )
 
-    def _row(self, plan: Plan) -> tuple[list[int], Array]:
-        if plan not in self._rows:
-            self._rows[plan] = self._codes(plan), self._spreads(plan)
-        return self._rows[plan]
-
-    def _doublings(self, plans: Sequence[Plan]) -> Array:
-        own = int(self._baseline.plan["batch_size"])
-        return np.array([math.log2(int(plan["batch_size"]) / own) for plan in plans])
+    def _view(self, plan: Plan) -> _View:
+        if plan not in self._known_views:
+            gains, doubts = self._roofline.gains(plan), self._roofline.doubts(plan)
+            self._known_views[plan] = _View(
+                gains=np.array([gains.get(n, 0.0) for n in ("batch_size", *self._names)]),
+                doubts=np.array([doubts.get(name, 0.0) for name in self._names]),
+                codes=np.array(self._codes(plan)),
+                walked=np.array(self._roofline.distance(int(plan["batch_size"]))),
+            )
+        return self._known_views[plan]
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -202,30 +218,6 @@ class Forecast:
         """A number for each knob's value, equal for equal values."""
         settings = ((name, plan.get(name, "")) for name in self._names)
         return [self._numbers.setdefault(setting, len(self._numbers)) for setting in settings]
-
-    def _spreads(self, plan: Plan) -> Array:
-        """How far each setting may be off; what the baseline has is no change, so not at all."""
-        own = self._baseline.plan
-        return np.array([
-            self._expectation(name, plan[name]).spread
-            if name in plan and plan[name] != own.get(name, "")
-            else 0.0
-            for name in self._names
-        ])  # fmt: skip
-
-
-def _half_batch(history: History, hardware: Hardware) -> float:
-    """Return the batch at which half of the top speed is reached, from the best trial.
-
-    A step is a fixed part, such as starting kernels, and one that grows with the batch. Their
-    ratio is the batch sought. No step is without the first: larger batches fill a device better.
-    """
-    best = history.best
-    assert best.result.measurement is not None
-    micro_step_ms = best.result.measurement.step_ms / int(best.plan.get(FOLLOWS, 1))
-    share = min(_OVERHEAD_MS[hardware.device_kind] / micro_step_ms, _MOST_OVERHEAD)
-    least = _LEAST_OF_OWN_BATCH * int(history.space.baseline["batch_size"])
-    return max(least, int(best.plan["batch_size"]) * share / (1.0 - share))
 
 
 def _noise(trial: Done, between_processes: float) -> float:

@@ -12,6 +12,7 @@ from autotune.agent.sharded import Adopted, Shardings
 from autotune.search_space.hardware import Hardware
 
 STRONG = 1.04  # expected gain from which a sharding is worth a trial before other knobs
+SURE = 0.97  # chance of a gain from which a plan is tried before shardings, to shard it then
 LIKELY = 0.4  # chance of a gain from which a plan is worth a trial before unlikely shardings
 
 
@@ -21,6 +22,7 @@ def whole_search(
     """Return the order in which every knob is tuned at once."""
     return (
         Remembered(found=earlier),
+        _promising(settings, hardware, SURE),
         Shardings(at_least=STRONG),
         _promising(settings, hardware, LIKELY),
         Shardings(at_least=0.0),

@@ -159,10 +159,15 @@ def _bases(history: History) -> list[Done]:
 
 
 def _changed(base: Done, history: History) -> Iterator[Plan]:
-    """Yield the plans one change away; for a batch that cannot fit, also with room made."""
+    """Yield the plans one change away; for a batch that cannot fit, also with room made.
+
+    A change may bring a knob of its own, such as the compiler's scope.
+    """
     for name in _tunable(base.plan, base, history):
         for plan in history.space.alternatives(base.plan, name):
             yield plan
+            for brought in (n for n in plan if n not in base.plan):
+                yield from history.space.alternatives(plan, brought)
             if name == "batch_size" and cannot_fit(plan, history):
                 yield from history.space.alternatives(plan, _MAKES_ROOM)
     if base.plan.get(_MAKES_ROOM, "") != history.space.baseline.get(_MAKES_ROOM, ""):

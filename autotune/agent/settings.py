@@ -46,7 +46,7 @@ class SearchSettings:
     chance: float = 0.1
     patience: int = 8
     racing: float = 0.95
-    compile_patience: float = 3.0
+    compile_patience: float = 1.5
     max_rounds: int = 5
 
     @property

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent.durations import expected_s
-from autotune.agent.levers import expectation, why
+from autotune.agent.levers import why
 from autotune.agent.promising import Promising
+from autotune.agent.roofline import Roofline
 from autotune.search_space.space import build_space
 from autotune.trials.diagnosis import Bound, Diagnosis, Shares
 from autotune.trials.result import Purpose
@@ -21,44 +22,62 @@ def diagnosed(bound, *, idle=0.0, speed=50.0, took_s=0.0, **more):
         bound=bound,
         evidence=(f"of a step: an idle device {idle:.0%}",),
         shares=Shares(idle=idle, forward=1 - idle),
+        causes={Bound.LAUNCHES: idle, Bound.ARITHMETIC: 1 - idle},
         took_s=took_s,
     )
     return replace(ok(speed, **more), diagnosis=diagnosis)
 
 
-def gains(seen):
-    """Return how many times as fast each value of each knob should make a step."""
-    return {
-        (domain.knob.name, value): math.exp(expectation(domain.knob.name, value, seen, GPU).log)
-        for domain in seen.space.domains
-        for value in domain.values
-    }
+def gains(seen, **beside):
+    """Return how many times as fast each value of each knob should make the step of a plan."""
+    roofline, space = Roofline(seen, GPU), seen.space
+
+    def gain(name, value):
+        plan = space.possible({name: value}, space.plan(beside))
+        return math.exp(roofline.gains(plan).get(name, 0.0)) if plan else None
+
+    names = {(d.knob.name, value) for d in space.domains for value in d.values}
+    return {(name, value): gain(name, value) for name, value in names}
 
 
-def test_faster_kernels_do_not_help_an_idle_device():
-    """They shorten only the time in which the device has work."""
-    idle = gains(history(({}, diagnosed(Bound.LAUNCHES, idle=0.8))))
-    assert 1.0 < idle["precision", "bf16"] < 1 / 0.8
-    busy = gains(history(({}, diagnosed(Bound.ARITHMETIC))))
-    assert busy["precision", "bf16"] > 2.0
-    assert idle["compile_mode", "default"] == busy["compile_mode", "default"] > 1.0
+LAUNCHES = diagnosed(Bound.LAUNCHES, idle=0.8)
+ARITHMETIC = diagnosed(Bound.ARITHMETIC)
 
 
-def test_the_idle_share_is_forgotten_once_launches_changed():
-    """A plan with other launches than the diagnosed one may leave the device nothing idle."""
-    baseline = ({}, diagnosed(Bound.LAUNCHES, idle=0.8))
-    kept = history(baseline, ({"pin_memory": True}, ok(60.0)))
-    assert gains(kept)["precision", "bf16"] < 1 / 0.8
-    compiled = history(baseline, ({"compile_mode": "reduce-overhead"}, ok(200.0)))
-    assert gains(compiled)["precision", "bf16"] > 2.0
-
-
-def test_the_diagnosis_is_believed_over_the_step_time():
-    """A short step that is busy is not taken for one that launches limit, and the reverse."""
-    short_and_busy = history(({}, diagnosed(Bound.ARITHMETIC, speed=5000.0)))
-    long_and_idle = history(({}, diagnosed(Bound.LAUNCHES, speed=50.0)))
+def test_faster_kernels_do_not_help_a_device_that_waits_for_launches():
+    """Casting only adds launches; fewer of them help, and a larger batch costs nothing."""
+    waiting, busy = gains(history(({}, LAUNCHES))), gains(history(({}, ARITHMETIC)))
+    assert waiting["precision", "bf16"] < 1.0
+    assert busy["precision", "bf16"] > 3.0
     graphs = ("compile_mode", "reduce-overhead")
-    assert gains(short_and_busy)[graphs] < 1.5 < gains(long_and_idle)[graphs]
+    assert waiting[graphs] > 3.0
+    assert 1.0 < busy[graphs] < 1.5
+    assert waiting["batch_size", 32] == pytest.approx(2.0, rel=0.05)
+    assert busy["batch_size", 32] == pytest.approx(1.0, abs=0.1)
+
+
+def test_faster_kernels_help_once_launches_are_few():
+    """With CUDA graphs the device is what takes the time."""
+    seen = history(({}, LAUNCHES))
+    assert gains(seen)["precision", "bf16"] < 1.0
+    assert gains(seen, compile_mode="reduce-overhead")["precision", "bf16"] > 1.2
+
+
+def test_a_knob_gains_no_more_than_the_part_that_it_acts_on():
+    """An optimizer step of 2 % cannot make the step 5 % faster."""
+    small = replace(ARITHMETIC.diagnosis, shares=Shares(idle=0.0, forward=0.98, optimizer=0.02))
+    seen = history(({}, replace(ARITHMETIC, diagnosis=small)))
+    promised = gains(seen)
+    assert 1.01 < promised["optimizer_impl", "fused"] <= 1 / 0.98
+    assert 1.0 < promised["optimizer_impl", "foreach"] < promised["optimizer_impl", "fused"]
+
+
+def test_what_was_not_diagnosed_is_guessed_from_the_step_time():
+    """A step of a few milliseconds is taken for one that waits for launches, a long one is not."""
+    graphs = ("compile_mode", "reduce-overhead")
+    short, long = history(({}, ok(5000.0))), history(({}, ok(50.0)))
+    assert gains(short)[graphs] > 2.0
+    assert gains(long)[graphs] < 1.5
 
 
 def test_reasons_name_the_evidence():

@@ -300,7 +300,8 @@ def test_the_least_memory_at_the_speed_asked_for():
         and record.result.measurement
         and record.result.measurement.throughput > 1.03 * 300.0
     ]
-    assert winner.memory_bytes == min(fast) < 10 * GIB
+    assert winner.memory_bytes <= min(fast)
+    assert winner.memory_bytes < 10 * GIB
     assert "GiB instead of 28.00 GiB" in winner.remarks[0]
     assert "300 samples/s was asked for" in winner.remarks[0]
     assert winner.train_s is None

@@ -20,7 +20,6 @@ from autotune.trials.profiling.trace import Operation
 # checks and autograd's bookkeeping, whatever the size of the tensors.
 SHORT_OPERATOR_US = 20.0
 _COMPUTED = (Part.FORWARD.value, Part.BACKWARD.value, Part.OPTIMIZER.value)
-_ON_DEVICE = ("kernel", "copy", "memset")
 _COMMUNICATES = re.compile(r"nccl(Dev)?Kernel")
 _ARITHMETIC_KERNEL = re.compile(
     r"(?<!fb)gemm|cutlass|xmma|nvjet|flash|fmha|attention|triton_tem|splitk|winograd"
@@ -77,7 +76,7 @@ class Breakdown:
 
 def on_device(operations: Sequence[Operation], steps: Steps) -> Breakdown | None:
     """Return the breakdown of steps on a GPU; None where the trace holds no kernel."""
-    running = [op for op in operations if op.kind in _ON_DEVICE]
+    running = [op for op in operations if op.is_on_device]
     if not any(op.kind == "kernel" for op in running):
         return None
     busy = _in_steps(_by_part(running), steps)
@@ -136,6 +135,11 @@ def on_host(operations: Sequence[Operation], steps: Steps) -> Breakdown | None:
     )
 
 
+def communicates(op: Operation) -> bool:
+    """Whether it is a kernel of NCCL."""
+    return _COMMUNICATES.search(op.name) is not None
+
+
 def _by_part(running: Sequence[Operation]) -> dict[str, float]:
     """Microseconds of the device by part; communication and copies count where they are alone."""
     groups = {name: [op.span for op in running if _place(op) == name] for name in _PLACES}
@@ -146,7 +150,7 @@ _PLACES = (*_COMPUTED, "other", "communication", "copy")
 
 
 def _place(op: Operation) -> str:
-    if _COMMUNICATES.search(op.name):
+    if communicates(op):
         return "communication"
     if op.kind == "copy" and "HtoD" in op.name:
         return "copy"
@@ -189,7 +193,7 @@ def _own_durations(step: Sequence[Operation]) -> list[tuple[Operation, float]]:
     """What the host does in the computing parts of a step, without what each calls in turn."""
     threads: defaultdict[int, list[Operation]] = defaultdict(list)
     for op in sorted(step, key=lambda op: op.start_us):
-        if op.part in _COMPUTED and op.kind not in _ON_DEVICE:
+        if op.part in _COMPUTED and not op.is_on_device:
             threads[op.thread].append(op)
     return [
         pair

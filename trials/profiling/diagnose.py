@@ -88,6 +88,7 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
         evidence=verdict.evidence if verdict else (),
         advice=verdict.advice if verdict else (),
         shares=breakdown.shares if breakdown else Shares(),
+        causes=breakdown.causes if breakdown else {},
         how={**(breakdown.how if breakdown else {}), **_HOW},
         flops_per_sample=flops,
         matmul_flops_per_s=matmul,

@@ -16,6 +16,7 @@ from autotune.trials.profiling.parts import TRACE_PREFIX, Part
 from autotune.trials.profiling.spans import Span
 
 _DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset"}
+_ON_DEVICE = frozenset(_DEVICE.values())
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 
 
@@ -43,6 +44,11 @@ class Operation:
     def span(self) -> Span:
         """When it ran, in microseconds."""
         return self.start_us, self.end_us
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether a device ran it."""
+        return self.kind in _ON_DEVICE
 
     @property
     def duration_us(self) -> float:

@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
@@ -32,8 +33,24 @@ def trace_steps(
         trace_path: where the Chrome trace stays; None: it is read and removed.
     """
     on_device = [ProfilerActivity.CUDA] if step.device.type == "cuda" else []
-    with profile(activities=[ProfilerActivity.CPU, *on_device]) as profiler:
-        run_steps(step, feed, steps)
+    activities = [ProfilerActivity.CPU, *on_device]
+    return trace(lambda: run_steps(step, feed, steps), activities, trace_path)
+
+
+def trace(
+    run: Callable[[], None],
+    activities: Sequence[ProfilerActivity],
+    trace_path: str | None = None,
+) -> list[Operation]:
+    """Return what ran while `run` did.
+
+    Args:
+        run: waits for the device at its end.
+        activities: the kinds of events to record.
+        trace_path: where the Chrome trace stays; None: it is read and removed.
+    """
+    with profile(activities=activities) as profiler:
+        run()
     with tempfile.TemporaryDirectory() as folder:
         path = trace_path or f"{folder}/trace.json"
         profiler.export_chrome_trace(path)

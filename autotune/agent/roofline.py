@@ -1,0 +1,176 @@
+"""How long a step should take: as long as its host prepares it, or its device runs it.
+
+A GPU works on what was launched while the host launches more, so the slower side sets the time; on
+a CPU both are the same cores, and the times add up. What a setting or a larger batch is worth thus
+depends on the other settings: fewer bits do nothing for a step that waits for launches.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from autotune.agent.history import FOLLOWS_BATCH, Done, History
+from autotune.agent.levers import Effect, effect, is_users, share_acted_on
+from autotune.agent.loading import computing_share
+from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan, Value
+from autotune.search_space.space import FOLLOWS
+from autotune.trials.diagnosis import Bound
+
+# How sharply the slower side sets the time: the p of a p-norm. 1 is a sum, infinity a maximum.
+_SHARPNESS = {"cuda": 4.0, "cpu": 1.0}
+_LAUNCH_S = 12e-6  # of the host for each operation of an eager step on a GPU
+_HOST_S = {"cuda": 6e-3, "cpu": 3e-3}  # of a step that was not looked at, whatever the batch
+_MOST_HOST = 0.8  # share of such a step
+_IDLES = 0.1  # share of the time from which a device waits for its host
+_FIXED = 0.05  # of the device's time, whatever the batch: small kernels, parts of waves
+# How far the log speed may be off by any setting, by one that the user wrote down, and with each
+# doubling of the batch: something, and a part of what that promises.
+_DOUBT, _DOUBT_ABOUT_USER_KNOB, _LEAST_DOUBT = 0.03, 0.15, 0.002
+_DOUBT_ABOUT_DOUBLING, _DOUBT_ABOUT_BATCH = 0.02, 0.3
+_DOUBT_WITHOUT_DIAGNOSIS = 0.2  # about a doubling, where how the step divides is a guess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Seconds of one step of the baseline without waiting for data, by side.
+
+    Attributes:
+        seen: in a diagnosis; else it is a guess.
+    """
+
+    host_s: float
+    device_s: float
+    seen: bool = True
+
+
+class Roofline:
+    """What is expected of plans, given how the baseline's step divides.
+
+    Args:
+        history: with a baseline that ran.
+    """
+
+    def __init__(self, history: History, hardware: Hardware) -> None:
+        assert history.baseline is not None
+        self._history, self._hardware = history, hardware
+        self._own = history.baseline.plan
+        self._sides = sides_of(history.baseline, hardware)
+        self._sharpness = _SHARPNESS[hardware.device_kind]
+        self._effects: dict[tuple[str, Value], Effect] = {}
+
+    def log_speed(self, plan: Plan) -> float:
+        """Return the logarithm of the samples per second, were there no waiting for data."""
+        return self._log_speed(int(plan["batch_size"]), self._together(plan))
+
+    def gains(self, plan: Plan) -> dict[str, float]:
+        """Return what each change from the baseline is worth in the plan, in the log speed."""
+        batch, together = int(plan["batch_size"]), self._together(plan)
+        speed = self._log_speed(batch, together)
+        gains = {"batch_size": speed - self._log_speed(int(self._own["batch_size"]), together)}
+        for name, value in self._changed(plan):
+            alone = self._effect(name, value)
+            without = Effect(together.host / alone.host, together.device / alone.device)
+            gains[name] = speed - self._log_speed(batch, without)
+        return gains
+
+    def doubts(self, plan: Plan) -> dict[str, float]:
+        """Return how far each changed setting may be off in any case, in the log speed."""
+        return {name: self._doubt(name) for name, _ in self._changed(plan)}
+
+    def _changed(self, plan: Plan) -> Iterator[tuple[str, Value]]:
+        for name, value in plan.items:
+            if name not in FOLLOWS_BATCH and value != self._own.get(name, ""):
+                yield name, value
+
+    def distance(self, batch: int) -> float:
+        """Return the variance that the log speed gains on the way from the baseline's batch.
+
+        Signed by the direction. Each doubling adds the doubt about what it gains.
+        """
+        own = int(self._own["batch_size"])
+        low, high = sorted((own, batch))
+        total, at = 0.0, float(low)
+        while at < high:
+            to = min(2 * at, high)
+            total += math.log2(to / at) * self._doubt_of_doubling(at) ** 2
+            at = to
+        return math.copysign(total, batch - own)
+
+    def _doubt_of_doubling(self, batch: float) -> float:
+        gain = self._log_speed(2 * batch, self._best) - self._log_speed(batch, self._best)
+        least = _DOUBT_ABOUT_DOUBLING if self._sides.seen else _DOUBT_WITHOUT_DIAGNOSIS
+        return least + _DOUBT_ABOUT_BATCH * abs(gain)
+
+    @cached_property
+    def _best(self) -> Effect:
+        return self._together(self._history.best.plan)
+
+    def _doubt(self, name: str) -> float:
+        doubt = _DOUBT_ABOUT_USER_KNOB if is_users(name, self._history) else _DOUBT
+        share = self._share_acted_on(name)
+        return doubt if share is None else min(doubt, max(share / 2, _LEAST_DOUBT))
+
+    def _together(self, plan: Plan) -> Effect:
+        effects = [self._effect(name, value) for name, value in plan.items]
+        return Effect(math.prod(e.host for e in effects), math.prod(e.device for e in effects))
+
+    def _effect(self, name: str, value: Value) -> Effect:
+        if (name, value) not in self._effects:
+            found, most = self._expected(name, value), self._most(name)
+            self._effects[name, value] = Effect(
+                self._shortened(name, found.host, most.host),
+                self._shortened(name, found.device, most.device),
+            )
+        return self._effects[name, value]
+
+    def _shortened(self, name: str, speed: float, most: float) -> float:
+        """Nothing gains more than all of the time that it acts on (Amdahl's law)."""
+        share = self._share_acted_on(name)
+        if share is None or share >= 1.0 or most <= 1.0:
+            return speed
+        limit = -math.log1p(-share)
+        return float(speed ** min(1.0, limit / math.log(most)))
+
+    def _most(self, name: str) -> Effect:
+        domain = self._history.space.by_name.get(name)
+        effects = (
+            [self._expected(name, value) for value in domain.values] if domain else [Effect()]
+        )
+        return Effect(max(e.host for e in effects), max(e.device for e in effects))
+
+    def _expected(self, name: str, value: Value) -> Effect:
+        return effect(name, value, self._history, self._hardware)
+
+    def _share_acted_on(self, name: str) -> float | None:
+        return share_acted_on(name, self._history)
+
+    def _log_speed(self, batch: float, speed: Effect) -> float:
+        """Return it for a micro-batch; `speed` is that of each side over the baseline's."""
+        own = int(self._own["batch_size"])
+        host_s = self._sides.host_s / speed.host
+        fixed = _FIXED * own
+        device_s = self._sides.device_s * (batch + fixed) / (own + fixed) / speed.device
+        p = self._sharpness
+        step_s = float((host_s**p + device_s**p) ** (1 / p))
+        return math.log(batch / step_s)
+
+
+def sides_of(baseline: Done, hardware: Hardware) -> Sides:
+    """Return how the baseline's step divides, from its diagnosis where it has one."""
+    measurement, diagnosis = baseline.result.measurement, baseline.result.diagnosis
+    assert measurement is not None
+    micro_steps = int(baseline.plan.get(FOLLOWS, 1))
+    step_s = 1e-3 * measurement.step_ms * computing_share(baseline) / micro_steps
+    if diagnosis is None or Bound.LAUNCHES not in diagnosis.causes:
+        host_s = min(_HOST_S[hardware.device_kind], _MOST_HOST * step_s)
+        return Sides(host_s=host_s, device_s=step_s - host_s, seen=False)
+    waits = diagnosis.causes.get(Bound.DATA, 0.0)
+    launches = min(1.0, diagnosis.causes[Bound.LAUNCHES] / max(1e-3, 1.0 - waits))
+    if hardware.device_kind == "cpu":
+        return Sides(host_s=launches * step_s, device_s=(1.0 - launches) * step_s)
+    if launches > _IDLES:
+        return Sides(host_s=step_s, device_s=(1.0 - launches) * step_s)
+    prepared_s = _LAUNCH_S * (diagnosis.ops_per_step or 0.0) / micro_steps
+    return Sides(host_s=min(prepared_s, step_s), device_s=step_s)

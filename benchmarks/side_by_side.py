@@ -1,0 +1,128 @@
+"""Do trials on all devices at once finish as many times as fast, and measure the same?
+
+    python benchmarks/side_by_side.py gpt --rounds 2
+
+Runs the same plans on one device with its share of the cores, then on every device at once, each
+plan as often as there are devices, and compares trials per minute and measured throughputs.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path[:0] = [str(REPOSITORY)]
+
+from autotune.agent.spaces import this_machine  # noqa: E402
+from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
+from autotune.dispatch.site import LocalSite  # noqa: E402
+from autotune.search_space.space import Narrowing, build_space  # noqa: E402
+from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
+from autotune.trials.result import Purpose  # noqa: E402
+
+CHANGES = [
+    {},
+    {"precision": "bf16"},
+    {"precision": "bf16", "optimizer_impl": "fused"},
+    {"optimizer_impl": "fused"},
+]
+
+
+def main():
+    args = parse_args()
+    if args.part:
+        print(json.dumps(measure(args)))
+        return
+    hardware = this_machine(1)
+    cores = sorted(os.sched_getaffinity(0))[: hardware.cores_per_device]
+    alone = part(args, 1, {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, cores)
+    together = part(args, hardware.num_devices, os.environ, sorted(os.sched_getaffinity(0)))
+    report(alone, together, hardware.num_devices)
+
+
+def parse_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("example", choices=["gpt", "digits_cnn", "deep_mlp"])
+    parser.add_argument("--rounds", type=int, default=2, help="of the plans, on each device")
+    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def part(args, devices, environment, cores):
+    """Measure in a process of its own that sees so many devices, on these cores."""
+    command = [sys.executable, __file__, args.example, "--rounds", str(args.rounds)]
+    done = subprocess.run(
+        [*command, "--part", str(devices)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(args):
+    """Return the seconds of all trials together, and the throughputs of each plan."""
+    workload = REPOSITORY / "examples" / f"{args.example}.py"
+    logs = Path(tempfile.mkdtemp(prefix="side-by-side-"))
+    with LocalSite(this_machine(1)) as site, RayRunner(site, log_dir=logs) as runner:
+        site.look_at(workload, 0)
+        runner.start()
+        space = build_space(site.facts(300.0), runner.hardware, Narrowing())
+        plans = [space.plan(changes) for changes in CHANGES]
+        run(runner, plans * args.part, workload)  # the first trials wait for imports
+        start = time.monotonic()
+        results = run(runner, plans * args.part * args.rounds, workload)
+        seconds = time.monotonic() - start
+    found = [[r.measurement.throughput for p, r in results if p == plan] for plan in plans]
+    return {"seconds": seconds, "trials": len(results), "throughputs": found}
+
+
+def run(runner, plans, workload):
+    todo = [request(number, plan, workload, runner) for number, plan in enumerate(plans, start=1)]
+    running, ended = 0, []
+    while todo or running:
+        while todo and running < runner.capacity:
+            runner.submit(todo.pop(0))
+            running += 1
+        for finished in runner.wait(5.0):
+            running -= 1
+            ended.append((finished.request.plan, finished.result))
+    return ended
+
+
+def request(number, plan, workload, runner):
+    return TrialRequest(
+        number=number,
+        plan=plan,
+        purpose=Purpose.MEASURE,
+        workload_path=str(workload),
+        working_dir=str(REPOSITORY),
+        device_kind=runner.hardware.device_kind,
+        protocol=Protocol(max_measure_s=2.0, max_warm_up_s=2.0),
+    )
+
+
+def report(alone, together, devices):
+    rates = [60 * part["trials"] / part["seconds"] for part in (alone, together)]
+    print(f"trials per minute: {rates[0]:.1f} on 1 device, {rates[1]:.1f} on {devices}: ", end="")
+    print(f"{rates[1] / rates[0]:.2f} times as many")
+    print("| plan | alone (samples/s) | beside others | ratio | spread alone, beside |")
+    print("|---|---|---|---|---|")
+    pairs = zip(CHANGES, alone["throughputs"], together["throughputs"], strict=True)
+    for changes, one, many in pairs:
+        means = statistics.fmean(one), statistics.fmean(many)
+        spreads = [f"{statistics.pstdev(x) / statistics.fmean(x):.1%}" for x in (one, many)]
+        row = [changes or "baseline", f"{means[0]:.1f}", f"{means[1]:.1f}"]
+        print("|", " | ".join(map(str, [*row, f"{means[1] / means[0]:.3f}", *spreads])), "|")
+
+
+if __name__ == "__main__":
+    main()
