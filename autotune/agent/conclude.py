@@ -149,7 +149,9 @@ def _disqualified(history: History) -> tuple[str, ...]:
 
 
 def _may_win(trial: Done, baseline: Done, history: History) -> bool:
-    return history.value(trial) > history.value(baseline) and not disqualified(trial.plan, history)
+    value, own = history.value(trial), history.value(baseline)
+    is_better = value > own and value >= history.objective.worth_confirming * own
+    return is_better and not disqualified(trial.plan, history)
 
 
 def _baseline(history: History) -> Done:

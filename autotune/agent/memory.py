@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping
 
 from autotune.agent.history import FOLLOWS_BATCH, Done, History, but_batch
+from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome
 
@@ -42,6 +43,8 @@ _KEPT: dict[str, dict[Value, float]] = {
 # of ranks, the rest shared out.
 _HELD_BY_ALL: dict[Value, float] = {"zero1": 0.5, "fsdp_zero2": 0.25, "hsdp": 0.25}
 _SHARDED = frozenset({"zero1", "fsdp_zero2", "fsdp_zero3", "hsdp"})
+# Without a device the peak is the process's: torch is in it, and the compiler where it is used.
+_TORCH_BYTES, _COMPILER_BYTES = 350 * 2**20, 50 * 2**20
 _MEASURED, _ON_A_LINE = 0.01, 0.03  # deviation of the logarithm of a peak, between processes
 _DOUBT_ABOUT_SAVING = 0.4  # the same, of what a change is expected to save
 _WHY_LESS = {
@@ -125,7 +128,7 @@ def chance_to_fit(plan: Plan, history: History) -> float:
     return (1.0 + math.erf(z / math.sqrt(2.0))) / 2.0
 
 
-def expected_peak(plan: Plan, history: History) -> tuple[float, float] | None:
+def expected_peak(plan: Plan, history: History, hardware: Hardware) -> tuple[float, float] | None:
     """Return the logarithm of the plan's peak in bytes and its deviation; None: nothing tells.
 
     The peak of the most alike settings is taken apart as in `chance_to_fit`, and both parts are
@@ -141,10 +144,13 @@ def expected_peak(plan: Plan, history: History) -> tuple[float, float] | None:
     if alike is None:
         return None
     other, (batch, peak) = alike
-    fixed = min(_fixed_bytes(history), peak)
+    fixed = min(_fixed_bytes(history, _process_bytes(other, hardware)), peak)
+    process = min(_process_bytes(other, hardware), fixed)
     growth = int(plan["batch_size"]) / batch * _kept(plan) / _kept(other)
     ranks = history.space.num_ranks
-    guess = fixed * _held(plan, ranks) / _held(other, ranks) + (peak - fixed) * growth
+    held = (fixed - process) * _held(plan, ranks) / _held(other, ranks)
+    added = _process_bytes(plan, hardware) - _process_bytes(other, hardware)
+    guess = max(1.0, process + added + held + (peak - fixed) * growth)
     saving = math.log(guess / peak)
     return math.log(guess), _ON_A_LINE + _DOUBT_ABOUT_SAVING * abs(saving)
 
@@ -152,6 +158,12 @@ def expected_peak(plan: Plan, history: History) -> tuple[float, float] | None:
 def why_less(name: str) -> str | None:
     """Return in words why a change of the knob may save memory, None where it cannot."""
     return _WHY_LESS.get(name)
+
+
+def _process_bytes(plan: Plan, hardware: Hardware) -> float:
+    if hardware.device_kind != "cpu":
+        return 0.0
+    return _TORCH_BYTES + (_COMPILER_BYTES if plan.get("compile_mode", "off") != "off" else 0.0)
 
 
 def _kept(plan: Plan) -> float:
@@ -181,8 +193,13 @@ def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | 
     return None if nearest is None else (nearest, max(history.peaks[nearest].items()))
 
 
-def _fixed_bytes(history: History) -> float:
-    """Return what is needed at any batch: where lines through two peaks begin, or a guess."""
+def _fixed_bytes(history: History, process_bytes: float = 0.0) -> float:
+    """Return what is needed at any batch: where lines through two peaks begin, or a guess.
+
+    The guess is the model and its optimizer, beside `process_bytes`.
+    """
     lines = [_line(peaks) for peaks in history.peaks.values() if len(peaks) > 1]
     guess = _BYTES_PER_PARAMETER * history.space.facts.num_parameters / history.space.num_ranks
-    return max(0.0, statistics.median(start for start, _ in lines)) if lines else guess
+    if not lines:
+        return process_bytes + guess
+    return max(0.0, statistics.median(start for start, _ in lines))

@@ -83,7 +83,9 @@ class Prospects:
         if objective.weighs_start:
             start_s, start_spread = expected_start(plan, self._history, self._hardware)
             return Expected(speed=speed, start_s=start_s, start_spread=start_spread)
-        peak = expected_peak(plan, self._history) if objective.weighs_memory else None
+        if not objective.weighs_memory:
+            return Expected(speed=speed)
+        peak = expected_peak(plan, self._history, self._hardware)
         if peak is None:
             return Expected(speed=speed)
         return Expected(speed=speed, log_memory=peak[0], memory_spread=peak[1])

@@ -31,7 +31,7 @@ from autotune.agent.startup import StartUps
 from autotune.search_space.space import Narrowing, build_space
 from autotune.storage.sql import open_store
 from autotune.trials.result import Purpose
-from tests.agent.world import GIB, GPT, GPT_MODEL, GPU, Table, World, ok
+from tests.agent.world import CPU, GIB, GPT, GPT_MODEL, GPU, Table, World, ok
 from tests.storage.conftest import make_measurement, make_run
 
 SPACE = build_space(GPT, GPU)
@@ -363,6 +363,8 @@ def test_a_peak_that_is_hardly_smaller_keeps_the_baseline():
         (other, ok(50.0, memory=peak), confirm),
     )
     assert conclude(seen, 0.01).kept_baseline
+    # Nor is it a reason to name it where nothing could be confirmed.
+    assert conclude(replace(seen, done=seen.done[:2]), 0.01).kept_baseline
 
 
 def test_an_interrupted_run_names_the_best_by_its_objective():
@@ -454,11 +456,22 @@ def test_memory_is_expected_from_what_was_measured():
         ({"batch_size": 32}, ok(50.0, memory=36 * GIB)),
     )
     plans = ({}, {"batch_size": 8}, {"activation_checkpointing": "full"})
-    peaks = [math.exp(expected_peak(SPACE.plan(plan), seen)[0]) / GIB for plan in plans]
+    peaks = [math.exp(expected_peak(SPACE.plan(plan), seen, GPU)[0]) / GIB for plan in plans]
     assert peaks[0] == pytest.approx(20.0)
     assert peaks[1] == pytest.approx(12.0)
     assert 4.0 < peaks[2] < 12.0
-    assert expected_peak(SPACE.baseline, history(FASTEST, ({}, ok(50.0)))) is None
+    assert expected_peak(SPACE.baseline, history(FASTEST, ({}, ok(50.0))), GPU) is None
+
+
+def test_without_a_device_torch_and_its_compiler_are_in_the_peak():
+    """A small model's batch is a small part of its process, and compiling adds to it."""
+    small = build_space(replace(GPT, num_parameters=1_000_000), GPU)
+    seen = history(LeastMemory(min_share=0.5), ({}, ok(50.0, memory=420 * 2**20)))
+    seen = replace(seen, space=small)
+    plans = [SPACE.plan(plan) for plan in ({"batch_size": 8}, COMPILED)]
+    on_cpu = [math.exp(expected_peak(plan, seen, CPU)[0]) / 2**20 for plan in plans]
+    assert 380 < on_cpu[0] < 420 < on_cpu[1]
+    assert math.exp(expected_peak(plans[0], seen, GPU)[0]) < 300 * 2**20
 
 
 def test_the_sampler_is_told_the_objective():
