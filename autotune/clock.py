@@ -43,6 +43,14 @@ class FakeClock:
         self._now += max(0.0, seconds)
 
 
+def in_words(seconds: float) -> str:
+    """Return a duration as people read it: `8.2 s`, `2m 05s`, `1h 02m`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """A wall-clock allowance of `total_s`, of which `used_before_s` went to an earlier session."""

@@ -31,10 +31,12 @@ class NewRun:
     """A run about to start.
 
     Attributes:
-        key: equal for runs that may continue each other: workload, machine, space, seed.
+        key: equal for runs that may continue each other: workload, machine, space, seed and
+            objective.
         name: the user's `--name`, unique; None lets the store choose `run-<id>`.
         workload_path, workload_hash: the file, and the hash of its contents.
-        hardware, facts, options: plain JSON values; `num_ranks` of a trial among the options.
+        hardware, facts, options: plain JSON values; `num_ranks` of a trial and the run's
+            `objective` among the options.
         baseline: the user's own configuration.
         budget_s: wall clock allowed.
         driver: `host:pid:start-time` of the driving process, to see whether it still lives.
@@ -56,6 +58,11 @@ class NewRun:
         """Ranks of a trial whose plan can win; runs of before there were several do not say it."""
         return int(self.options.get("num_ranks", 1))
 
+    @property
+    def objective(self) -> dict[str, Any]:
+        """What makes a plan the winner; runs of before there was a choice do not say it."""
+        return dict(self.options.get("objective", {"name": "throughput"}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
@@ -71,6 +78,8 @@ class Winner:
         how: how the numbers were obtained, in words.
         changes: for each changed knob why it is there, or what it is worth, in words.
         remarks: lines the user must read, for example that the batch size changed.
+        train_s, baseline_train_s: seconds for the samples to train on, where a number was given.
+        start_s, baseline_start_s: of these until the second step, with nothing compiled before.
     """
 
     plan: Plan
@@ -86,6 +95,10 @@ class Winner:
     how: str
     changes: dict[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    train_s: float | None = None
+    baseline_train_s: float | None = None
+    start_s: float | None = None
+    baseline_start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,6 +220,10 @@ class PlanRow(Base):
     how: Mapped[str]
     changes: Mapped[dict[str, Any]]
     remarks: Mapped[list[Any]]
+    train_s: Mapped[float | None]
+    baseline_train_s: Mapped[float | None]
+    start_s: Mapped[float | None]
+    baseline_start_s: Mapped[float | None]
 
 
 class KnobRow(Base):

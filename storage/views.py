@@ -21,8 +21,10 @@ def run_view(run: RunRecord) -> dict[str, Any]:
     """Return one run.
 
     Keys: `id`, `name`, `key`, `state`, `workload`, `workload_hash`, `hardware`, `facts`,
-    `options`, `num_ranks`, `baseline` (a plan), `budget_s`, `used_s`, `created_at`, `finished_at`,
-    `stop_reason`, `num_trials`, `winner` (see `winner_view`, null before there is one).
+    `options`, `objective` (its `name`, and `train_samples`, `min_throughput` or
+    `min_throughput_share` where it has them), `num_ranks`, `baseline` (a plan), `budget_s`,
+    `used_s`, `created_at`, `finished_at`, `stop_reason`, `num_trials`, `winner` (see
+    `winner_view`, null before there is one).
     """
     new = run.new
     view = {
@@ -35,6 +37,7 @@ def run_view(run: RunRecord) -> dict[str, Any]:
         "hardware": new.hardware,
         "facts": new.facts,
         "options": new.options,
+        "objective": new.objective,
         "num_ranks": new.num_ranks,
         "baseline": new.baseline.values,
         "budget_s": new.budget_s,
@@ -133,14 +136,17 @@ def run_detail_view(
     """Return a run and what its trials say together.
 
     Keys: `run` (see `run_view`), `outcomes` (`{outcome: number of trials}`, "in flight" for
-    those that have not ended), `front` (a list of `trial_view`: the trials that no other beats in
-    throughput without more memory, fastest first), `diagnoses` (see `diagnoses`).
+    those that have not ended), `front` (a list of `trial_view`, each with `is_winner`, whether
+    its plan is the winner's: the trials that no other beats in throughput without more memory,
+    fastest first), `diagnoses` (see `diagnoses`).
     """
-    baseline = run.new.baseline
+    baseline, winner = run.new.baseline, run.winner and run.winner.plan
     return {
         "run": run_view(run),
         "outcomes": outcomes,
-        "front": [trial_view(trial, baseline) for trial in front],
+        "front": [
+            {**trial_view(trial, baseline), "is_winner": trial.plan == winner} for trial in front
+        ],
         "diagnoses": diagnoses(run, diagnosed),
     }
 

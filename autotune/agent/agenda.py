@@ -72,11 +72,16 @@ class Agenda:
         return max(0.0, self._search_s if proposal.purpose in SEARCH else self._end_s)
 
     def interesting_above(self, proposal: Proposal) -> float | None:
-        """Return the throughput below which a trial may stop early, None: it may not."""
+        """Return the throughput below which a trial cannot win and may stop, None: it may not."""
         if proposal.purpose is Purpose.BASELINE or proposal.purpose not in SEARCH:
             return None
-        best = self._journal.history(proposal.num_ranks).best
-        return self._settings.racing * best.throughput
+        history = self._journal.history(proposal.num_ranks)
+        best = history.best
+        return history.objective.interesting_above(
+            history.figures(best),
+            history.figures(history.baseline or best),
+            self._settings.racing,
+        )
 
     @property
     def why_over(self) -> str:

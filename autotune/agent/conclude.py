@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from autotune.agent.explain import baseline_remarks, changes, remarks
-from autotune.agent.finalists import Confirmed, choose, confirmations, confirmed, disqualified
+from autotune.agent.finalists import Confirmed, choose, confirmed, disqualified
 from autotune.agent.history import Done, History
+from autotune.agent.objective import Figures
 from autotune.errors import NothingRanError
 from autotune.search_space.plan import describe_diff
 from autotune.storage.records import Winner
@@ -19,7 +20,7 @@ def conclude(history: History, gain: float) -> Winner:
     baseline = _baseline(history)
     winner = choose(history, gain)
     if winner is not None:
-        return _confirmed_winner(winner, baseline, history)
+        return _confirmed_winner(winner, history)
     candidates = confirmed(history)
     if candidates:
         return _keep_after_confirmation(candidates[0], baseline, history)
@@ -28,7 +29,7 @@ def conclude(history: History, gain: float) -> Winner:
         return unconfirmed(history, why)
     if history.measured.keys() == {baseline.plan}:
         return _keep(baseline, history, "nothing but your own configuration was measured")
-    return _keep(baseline, history, "no plan that may win was faster than your configuration")
+    return _keep(baseline, history, _why_kept(baseline, history))
 
 
 def unconfirmed(history: History, why: str) -> Winner:
@@ -40,7 +41,7 @@ def unconfirmed(history: History, why: str) -> Winner:
     baseline = _baseline(history)
     sound = [t for t in history.ranking if _may_win(t, baseline, history)]
     best = sound[0] if sound else baseline
-    return Winner(
+    winner = Winner(
         plan=best.plan,
         kept_baseline=best is baseline,
         confirmed=False,
@@ -49,76 +50,108 @@ def unconfirmed(history: History, why: str) -> Winner:
         speedup_high=None,
         throughput=best.throughput,
         baseline_throughput=baseline.throughput,
-        memory_bytes=_memory(best),
-        baseline_memory_bytes=_memory(baseline),
+        memory_bytes=history.figures(best).memory_bytes,
+        baseline_memory_bytes=history.figures(baseline).memory_bytes,
         how="one process each, in the search; the fastest of many looks faster than it is",
         changes={} if best is baseline else changes(best.plan, history),
         remarks=(why, *remarks(best.plan, history)),
     )
+    return _weighed(winner, history.figures(best), history.figures(baseline), history)
 
 
-def _confirmed_winner(winner: Confirmed, baseline: Done, history: History) -> Winner:
-    again = confirmations(baseline.plan, history)
-    return Winner(
-        plan=winner.plan,
+def _confirmed_winner(entry: Confirmed, history: History) -> Winner:
+    winner = Winner(
+        plan=entry.plan,
         kept_baseline=False,
         confirmed=True,
-        speedup=winner.speedup.ratio,
-        speedup_low=winner.speedup.low,
-        speedup_high=winner.speedup.high,
-        throughput=winner.throughput,
-        baseline_throughput=winner.throughput / winner.speedup.ratio,
-        memory_bytes=winner.memory_bytes,
-        baseline_memory_bytes=max((m.memory_bytes or 0 for m in again), default=0) or None,
-        how=winner.speedup.how,
-        changes=changes(winner.plan, history),
-        remarks=(*remarks(winner.plan, history), *_disqualified(history)),
+        speedup=entry.speedup.ratio,
+        speedup_low=entry.speedup.low,
+        speedup_high=entry.speedup.high,
+        throughput=entry.figures.throughput,
+        baseline_throughput=entry.figures.throughput / entry.speedup.ratio,
+        memory_bytes=entry.figures.memory_bytes,
+        baseline_memory_bytes=entry.baseline.memory_bytes,
+        how=entry.speedup.how,
+        changes=changes(entry.plan, history),
+        remarks=(*remarks(entry.plan, history), *_disqualified(history)),
     )
+    return _weighed(winner, entry.figures, entry.baseline, history)
 
 
 def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) -> Winner:
     interval = f"{best.speedup.ratio:.3f} [{best.speedup.low:.3f}, {best.speedup.high:.3f}]"
     shown = describe_diff(best.plan, baseline.plan)
     why = f"keep your baseline: the best other plan ({shown}) is {interval} times as fast"
-    kept = _keep(baseline, history, why)
+    gives = history.objective.outcome(best.figures, best.baseline)
+    kept = _keep(baseline, history, f"{why}: {gives}" if gives else why, best.baseline)
     return replace(
         kept,
         confirmed=True,
         speedup=1.0,
         speedup_low=1.0,
         speedup_high=1.0,
-        throughput=best.throughput / best.speedup.ratio,
-        baseline_throughput=best.throughput / best.speedup.ratio,
+        throughput=best.figures.throughput / best.speedup.ratio,
+        baseline_throughput=best.figures.throughput / best.speedup.ratio,
         how=best.speedup.how,
     )
 
 
-def _keep(baseline: Done, history: History, why: str) -> Winner:
-    return Winner(
+def _keep(baseline: Done, history: History, why: str, again: Figures | None = None) -> Winner:
+    """Return the baseline; `again` is what the confirmation says of it, where there was one."""
+    figures = history.figures(baseline)
+    winner = Winner(
         plan=baseline.plan,
         kept_baseline=True,
         confirmed=False,
         speedup=None,
         speedup_low=None,
         speedup_high=None,
-        throughput=baseline.throughput,
-        baseline_throughput=baseline.throughput,
-        memory_bytes=_memory(baseline),
-        baseline_memory_bytes=_memory(baseline),
+        throughput=figures.throughput,
+        baseline_throughput=figures.throughput,
+        memory_bytes=figures.memory_bytes,
+        baseline_memory_bytes=figures.memory_bytes,
         how="one process, in the search; nothing was left to confirm",
         remarks=(why, *baseline_remarks(history), *_disqualified(history)),
     )
+    return _weighed(winner, again or figures, again or figures, history)
+
+
+def _weighed(winner: Winner, own: Figures, baseline: Figures, history: History) -> Winner:
+    """Add what the objective says beside the speed-up, which stands first for the user."""
+    objective = history.objective
+    outcome = objective.outcome(own, baseline)
+    if outcome is None:
+        return winner
+    winner = replace(winner, remarks=(outcome, *winner.remarks))
+    if not objective.weighs_start:
+        return winner
+    return replace(
+        winner,
+        start_s=own.start_s,
+        baseline_start_s=baseline.start_s,
+        train_s=objective.train_s(own),
+        baseline_train_s=objective.train_s(baseline),
+    )
+
+
+def _why_kept(baseline: Done, history: History) -> str:
+    sound = [trial for trial in history.ranking if not disqualified(trial.plan, history)]
+    fastest = max((*sound, baseline), key=lambda trial: trial.throughput)
+    return history.objective.why_kept(history.figures(fastest), history.figures(baseline))
 
 
 def _disqualified(history: History) -> tuple[str, ...]:
     plans = dict.fromkeys(trial.plan for trial in history.ranking)
     found = [(plan, disqualified(plan, history)) for plan in plans]
     shown = [(describe_diff(plan, history.space.baseline), why) for plan, why in found if why]
-    return tuple(f"passed over, although fast: {plan}: {why}" for plan, why in shown)
+    praise = history.objective.praise
+    return tuple(f"passed over, although {praise}: {plan}: {why}" for plan, why in shown)
 
 
 def _may_win(trial: Done, baseline: Done, history: History) -> bool:
-    return trial.throughput > baseline.throughput and not disqualified(trial.plan, history)
+    value, own = history.value(trial), history.value(baseline)
+    is_better = value > own and value >= history.objective.worth_confirming * own
+    return is_better and not disqualified(trial.plan, history)
 
 
 def _baseline(history: History) -> Done:
@@ -127,8 +160,3 @@ def _baseline(history: History) -> Done:
             "not even the baseline was measured in the time given; give a longer --budget"
         )
     return history.baseline
-
-
-def _memory(trial: Done) -> int | None:
-    measurement = trial.result.measurement
-    return None if measurement is None else measurement.memory_bytes

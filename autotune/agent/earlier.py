@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autotune.agent.history import History
+from autotune.agent.objective import objective_from
 from autotune.agent.proposal import Proposal
+from autotune.agent.startup import Process
 from autotune.errors import PlanError
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
@@ -33,17 +35,30 @@ def found_earlier(store: TrialStore, run: RunRecord) -> tuple[Found, ...]:
     """Return the best plans of earlier runs, newest first, each once.
 
     A run counts when it tuned the same file, or what was in its place, for as many devices on an
-    equal machine with equal versions.
+    equal machine with equal versions. What is small is no start for what is to be fast, nor the
+    other way round.
     """
+    sparing = _is_sparing(run)
     found: dict[Plan, Found] = {}
     for other in store.runs():
-        how_alike = _how_alike(other, run)
+        how_alike = _how_alike(other, run) if _is_sparing(other) is sparing else None
         plan = how_alike and _best(other, store)
         if how_alike and plan:
             found.setdefault(plan, Found(plan=plan, run_name=other.name, how_alike=how_alike))
         if len(found) == _MOST:
             break
     return tuple(found.values())
+
+
+def compiled_earlier(store: TrialStore, run: RunRecord) -> tuple[Process, ...]:
+    """Return what processes of earlier runs measured, whose kernels the cache may still have."""
+    return tuple(
+        (trial.plan, trial.result.measurement)
+        for other in store.runs()
+        if _how_alike(other, run)
+        for trial in store.trials(other.id)
+        if _is_comparable(trial, run) and trial.result and trial.result.measurement
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +88,10 @@ def _how_alike(other: RunRecord, run: RunRecord) -> str | None:
         return "the same workload on this machine"
     same_place = other.new.workload_path == run.new.workload_path
     return "an earlier version of the file on this machine" if same_place else None
+
+
+def _is_sparing(run: RunRecord) -> bool:
+    return objective_from(run.new.objective).weighs_memory
 
 
 def _machine(run: RunRecord) -> str:

@@ -46,10 +46,13 @@ def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
     old = without.values.get(name)
     if ours is None or theirs is None:
         return f"came with {_origin(name, plan, history)}; not measured alone"
-    effect = ours.throughput / theirs.throughput - 1
+    effect = history.objective.effect(
+        history.figures_of(plan, ours.throughput, ours.memory_bytes),
+        history.figures_of(without, theirs.throughput, theirs.memory_bytes),
+    )
     # A trial that was stopped early ran slower; by how much is only roughly known.
     bound = "about " if theirs.raced else ""
-    return f"{bound}{effect:+.1%} over {name}={old}, all else equal (one process each)"
+    return f"{bound}{effect} over {name}={old}, all else equal (one process each)"
 
 
 def _origin(name: str, plan: Plan, history: History) -> str:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from autotune.agent.history import Done, History
 from autotune.agent.numerics import is_suspect, numerics_failure
+from autotune.agent.objective import Figures
 from autotune.agent.speedup import Speedup, around, pooled, student_t
 from autotune.search_space.plan import Plan
 from autotune.trials.result import Measurement, Outcome, Purpose
 
 MAX_FINALISTS = 3
-_NEAR_BASELINE = 0.98  # noise may hide a small gain; the confirmation decides
 _NEAR_BEST = 0.95
 _EQUAL = 0.01
 _SAME_MEMORY = 0.05  # relative difference that is no reason to prefer a plan
@@ -19,36 +19,42 @@ _SAME_MEMORY = 0.05  # relative difference that is no reason to prefer a plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmed:
-    """A finalist beside the baseline, both measured again in fresh processes."""
+    """A finalist beside the baseline, both measured again in fresh processes.
+
+    Attributes:
+        value: by the objective.
+    """
 
     plan: Plan
-    throughput: float
-    memory_bytes: int | None
+    figures: Figures
+    baseline: Figures
+    value: float
     speedup: Speedup
 
 
 def finalists(history: History) -> list[Plan]:
-    """Return the plans worth confirming, fastest first; none when nothing beats the baseline."""
+    """Return the plans worth confirming, best first; none when nothing beats the baseline."""
     baseline = history.baseline
     if baseline is None:
         return []
     near: list[Done] = []
     for trial in history.ranking:
-        least = max(_NEAR_BASELINE * baseline.throughput, _NEAR_BEST * _top(near))
-        if trial.throughput < least:
+        top = history.value(near[0]) if near else 0.0
+        own = history.objective.worth_confirming * history.value(baseline)
+        value = history.value(trial)
+        if not value or value < max(own, _NEAR_BEST * top):
             break
         if trial.plan != baseline.plan and not disqualified(trial.plan, history):
             near.append(trial)
-    return [trial.plan for trial in _cheapest_second(near)[:MAX_FINALISTS]]
+    return [trial.plan for trial in _cheapest_second(near, history)[:MAX_FINALISTS]]
 
 
-def _top(near: list[Done]) -> float:
-    return near[0].throughput if near else 0.0
-
-
-def _cheapest_second(near: list[Done]) -> list[Done]:
-    """Put behind the fastest the one that needs least memory among those equally fast."""
-    equal = [t for t in near[1:] if t.throughput >= near[0].throughput / (1 + _EQUAL)]
+def _cheapest_second(near: list[Done], history: History) -> list[Done]:
+    """Put behind the best the one that needs least memory among those equally good."""
+    if not near:
+        return near
+    least = history.value(near[0]) / (1 + _EQUAL)
+    equal = [trial for trial in near[1:] if history.value(trial) >= least]
     if not equal:
         return near
     cheapest = min(equal, key=_memory)
@@ -62,14 +68,22 @@ def _memory(trial: Done) -> float:
 
 
 def disqualified(plan: Plan, history: History) -> str | None:
-    """Return why the plan may not win although it was fast, or None."""
+    """Return why the plan may not win although it did well, or None."""
     for trial in (t for t in history.of(Purpose.CONFIRM) if t.plan == plan):
         if _failed(trial):
             outcome = trial.result.outcome.value
             return f"it failed when it was run again ({outcome}: {trial.result.error})"
         if not history.fits(trial):
             return "it left too little memory free when it was run again"
-    return numerics_failure(plan, history)
+    return numerics_failure(plan, history) or _falls_short(plan, history)
+
+
+def _falls_short(plan: Plan, history: History) -> str | None:
+    if history.baseline is None or plan == history.baseline.plan:
+        return None
+    own = confirmed_figures(plan, history)
+    baseline = confirmed_figures(history.baseline.plan, history)
+    return history.objective.falls_short(own, baseline) if own and baseline else None
 
 
 def confirmations(plan: Plan, history: History) -> list[Measurement]:
@@ -81,8 +95,18 @@ def confirmations(plan: Plan, history: History) -> list[Measurement]:
     ]
 
 
+def confirmed_figures(plan: Plan, history: History) -> Figures | None:
+    """Return what the confirmation says of the plan, None before it was run again."""
+    again = confirmations(plan, history)
+    if not again:
+        return None
+    peaks = [m.memory_bytes for m in again if m.memory_bytes is not None]
+    throughput = statistics.geometric_mean(m.throughput for m in again)
+    return history.figures_of(plan, throughput, max(peaks, default=None))
+
+
 def confirmed(history: History, rounds: int = 1) -> list[Confirmed]:
-    """Return the sound finalists measured again in `rounds` processes or more, fastest first."""
+    """Return the sound finalists measured again in `rounds` processes or more, best first."""
     baseline = history.baseline
     if baseline is None or not confirmations(baseline.plan, history):
         return []
@@ -94,40 +118,45 @@ def confirmed(history: History, rounds: int = 1) -> list[Confirmed]:
         and len(confirmations(plan, history)) >= rounds
         and not disqualified(plan, history)
     ]
-    return sorted(entries, key=lambda entry: -entry.throughput)
+    return sorted(entries, key=lambda entry: (-entry.value, -entry.figures.throughput))
 
 
 def choose(history: History, gain: float) -> Confirmed | None:
     """Return the winner, None for the baseline.
 
-    The fastest mean wins; among those within `gain` of it the one with less memory, then the one
-    that changes fewer settings. Only plans whose whole interval is above 1 can win.
+    The best mean wins; among those within `gain` of it the one with less memory, then the one
+    that changes fewer settings. Only plans that are better than the baseline by the whole interval
+    of their speed-up can win.
     """
     repeated = confirmed(history, rounds=2) or confirmed(history)
-    faster = [
+    better = [
         entry
         for entry in repeated
-        if entry.speedup.low > 1.0 and not is_suspect(entry.plan, history)
+        if history.objective.is_better(entry.figures, entry.baseline, entry.speedup.low)
+        and not is_suspect(entry.plan, history)
     ]
-    if not faster:
+    if not better:
         return None
-    near = [e for e in faster if e.throughput >= faster[0].throughput / (1 + gain)]
+    near = [entry for entry in better if entry.value >= better[0].value / (1 + gain)]
     return min(near, key=lambda entry: _price(entry, history))
 
 
 def _price(entry: Confirmed, history: History) -> tuple[float, int, float]:
-    memory = math.log(entry.memory_bytes) if entry.memory_bytes else 0.0
+    peak = entry.figures.memory_bytes
+    memory = math.log(peak) if peak else 0.0
     settings = len(entry.plan.diff(history.space.baseline))
-    return (round(memory / _SAME_MEMORY), settings, -entry.throughput)
+    return (round(memory / _SAME_MEMORY), settings, -entry.value)
 
 
 def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:
-    ours = confirmations(plan, history)
-    peaks = [m.memory_bytes for m in ours if m.memory_bytes is not None]
+    own, theirs = confirmed_figures(plan, history), confirmed_figures(baseline, history)
+    assert own is not None
+    assert theirs is not None
     return Confirmed(
         plan=plan,
-        throughput=statistics.geometric_mean(m.throughput for m in ours),
-        memory_bytes=max(peaks, default=None),
+        figures=own,
+        baseline=theirs,
+        value=history.objective.value(own, theirs),
         speedup=speedup_of(plan, baseline, history),
     )
 

@@ -12,6 +12,7 @@ from autotune.agent.durations import (
 )
 from autotune.agent.history import History
 from autotune.agent.memory import cannot_fit
+from autotune.agent.prospects import cannot_win
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
@@ -22,6 +23,7 @@ class Objection(enum.Enum):
 
     TRIED = "it was tried"
     MEMORY = "it cannot fit in memory"
+    OBJECTIVE = "it cannot be better than the best one"
     TIME = "the time left cannot pay for it"
 
 
@@ -53,6 +55,8 @@ class Gate:
             return Objection.TRIED
         if cannot_fit(plan, history):
             return Objection.MEMORY
+        if history.baseline is not None and cannot_win(plan, history, self.hardware):
+            return Objection.OBJECTIVE
         return Objection.TIME if self._too_slow(plan, history, left) else None
 
     def _too_slow(self, plan: Plan, history: History, left: TimeLeft) -> bool:

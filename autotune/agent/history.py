@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from autotune.agent.objective import FASTEST, Figures, Objective
+from autotune.agent.startup import Process, StartUps
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import FOLLOWS, Space
 from autotune.storage.records import TrialRecord
@@ -67,6 +69,8 @@ class History:
     Attributes:
         memory_cap_bytes: plans that need more cannot win.
         scouts: the trials on one device, where those of this history are on several.
+        objective: what makes a plan better than another.
+        compiled_earlier: processes of earlier runs, whose kernels may still be in the cache.
     """
 
     space: Space
@@ -74,6 +78,8 @@ class History:
     done: tuple[Done, ...] = ()
     pending: tuple[Plan, ...] = ()
     scouts: "History | None" = None
+    objective: Objective = FASTEST
+    compiled_earlier: tuple[Process, ...] = ()
 
     def of(self, *purposes: Purpose) -> tuple[Done, ...]:
         """Return the finished trials with one of these purposes."""
@@ -127,14 +133,37 @@ class History:
         return self.baseline.result.diagnosis if self.baseline else None
 
     @cached_property
+    def start_ups(self) -> StartUps:
+        """How long plans take to start."""
+        ran = [(t.plan, t.result.measurement) for t in self.done if t.result.measurement]
+        return StartUps(ran, self.compiled_earlier)
+
+    def figures(self, trial: Done) -> Figures:
+        """Return what the objective weighs of a trial."""
+        measurement = trial.result.measurement
+        memory = measurement.memory_bytes if measurement else None
+        return self.figures_of(trial.plan, trial.throughput, memory)
+
+    def figures_of(self, plan: Plan, throughput: float, memory_bytes: int | None) -> Figures:
+        """Return what the objective weighs of a plan that gives and needs so much."""
+        start_s = self.start_ups.of(plan) or 0.0
+        return Figures(throughput=throughput, start_s=start_s, memory_bytes=memory_bytes)
+
+    def value(self, trial: Done) -> float:
+        """Return how good the trial's plan is by the objective, 0 where it may not win."""
+        if not trial.throughput:
+            return 0.0
+        return self.objective.value(self.figures(trial), self.figures(self.baseline or trial))
+
+    @cached_property
     def ranking(self) -> tuple[Done, ...]:
-        """Search trials measured to the end that may win, fastest first."""
+        """Search trials measured to the end, best first, then those that are no good but fit."""
         fit = [t for t in self.search if t.throughput and not _raced(t) and self.fits(t)]
-        return tuple(sorted(fit, key=lambda t: (-t.throughput, t.number)))
+        return tuple(sorted(fit, key=lambda t: (-self.value(t), -t.throughput, t.number)))
 
     @property
     def best(self) -> Done:
-        """The fastest that may win, or the baseline.
+        """The best that may win, where none may the fastest, or the baseline.
 
         Raises:
             LookupError: before a baseline ran.

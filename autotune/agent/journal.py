@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from autotune.agent.history import Done, History
+from autotune.agent.objective import FASTEST, Objective
 from autotune.agent.proposal import Proposal
+from autotune.agent.startup import Process
 from autotune.search_space.space import Space
 from autotune.trials.result import TrialResult
 
@@ -15,11 +17,19 @@ class Journal:
         spaces: that of the run, and before it that of its scouts where it has any.
         memory_cap_bytes: of each device; plans that need more cannot win.
         done: the trials that an earlier session ended.
+        objective: of the run; on fewer devices than its trials have, a part of it is asked for.
+        compiled_earlier: processes of earlier runs, on as many devices as the run's trials have.
     """
 
     def __init__(
-        self, spaces: Iterable[Space], memory_cap_bytes: float, done: Iterable[Done]
+        self,
+        spaces: Iterable[Space],
+        memory_cap_bytes: float,
+        done: Iterable[Done],
+        objective: Objective = FASTEST,
+        compiled_earlier: Iterable[Process] = (),
     ) -> None:
+        self._objective, self._compiled_earlier = objective, compiled_earlier
         self._spaces = tuple(sorted(spaces, key=lambda space: space.num_ranks))
         self._memory_cap_bytes = memory_cap_bytes
         self._done = {trial.number: trial for trial in done}
@@ -66,6 +76,7 @@ class Journal:
 
     def _look(self) -> None:
         scouts: History | None = None
+        most_ranks = self._spaces[-1].num_ranks
         for space in self._spaces:
             ranks, running = space.num_ranks, self.running.values()
             scouts = self._histories[ranks] = History(
@@ -74,4 +85,6 @@ class Journal:
                 done=tuple(trial for trial in self.done if trial.num_ranks == ranks),
                 pending=tuple(p.plan for p in running if p.num_ranks == ranks),
                 scouts=scouts,
+                objective=self._objective.for_part(ranks / most_ranks),
+                compiled_earlier=tuple(self._compiled_earlier) if ranks == most_ranks else (),
             )

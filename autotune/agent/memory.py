@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping
 
 from autotune.agent.history import FOLLOWS_BATCH, Done, History, but_batch
+from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome
 
@@ -31,6 +32,31 @@ _HOLD_NO_MORE: dict[Value, frozenset[Value]] = {
 }
 # Weights, gradients and the two moments of Adam in fp32.
 _BYTES_PER_PARAMETER = 16
+# What is kept for the backward pass, over what the first value keeps. Like the figures of `levers`
+# these order proposals, and measurements correct them.
+_KEPT: dict[str, dict[Value, float]] = {
+    "activation_checkpointing": {"selective": 0.8, "every-4": 0.85, "every-2": 0.65, "full": 0.35},
+    "precision": {"bf16": 0.65, "fp16": 0.65},
+    "compile_mode": {"default": 0.85, "max-autotune-no-cudagraphs": 0.85},
+}
+# What each rank holds of weights, gradients and the optimizer's state: a part whatever the number
+# of ranks, the rest shared out.
+_HELD_BY_ALL: dict[Value, float] = {"zero1": 0.5, "fsdp_zero2": 0.25, "hsdp": 0.25}
+_SHARDED = frozenset({"zero1", "fsdp_zero2", "fsdp_zero3", "hsdp"})
+# Without a device the peak is the process's: torch is in it, and the compiler where it is used.
+_TORCH_BYTES, _COMPILER_BYTES = 350 * 2**20, 50 * 2**20
+_MEASURED, _ON_A_LINE = 0.01, 0.03  # deviation of the logarithm of a peak, between processes
+_DOUBT_ABOUT_SAVING = 0.4  # the same, of what a change is expected to save
+_WHY_LESS = {
+    "activation_checkpointing": "activations are computed again instead of kept",
+    "precision": "activations in fewer bits",
+    "compile_mode": "fused kernels keep less between them",
+    "batch_size": "fewer samples at once",
+    "accumulation": "fewer samples at once",
+    "sharding": "each rank holds a part",
+    "gradient_as_bucket_view": "gradients are not copied into buckets",
+    "comm_hook": "no copy of each bucket",
+}
 _DOUBT, _DOUBT_FROM_OTHERS = 0.25, 0.5  # deviation of the logarithm of a peak guessed from one
 _OTHERWISE_COMPARED = frozenset({*_SAVES_MEMORY, "compile_scope", "sharding"})
 
@@ -102,6 +128,57 @@ def chance_to_fit(plan: Plan, history: History) -> float:
     return (1.0 + math.erf(z / math.sqrt(2.0))) / 2.0
 
 
+def expected_peak(plan: Plan, history: History, hardware: Hardware) -> tuple[float, float] | None:
+    """Return the logarithm of the plan's peak in bytes and its deviation; None: nothing tells.
+
+    The peak of the most alike settings is taken apart as in `chance_to_fit`, and both parts are
+    changed by what each setting is expected to do to them.
+    """
+    own = history.measured.get(plan)
+    if own is not None and own.memory_bytes:
+        return math.log(own.memory_bytes), _MEASURED
+    predicted = predicted_bytes(plan, history)
+    if predicted is not None and predicted > 0.0:
+        return math.log(predicted), _ON_A_LINE
+    alike = _most_alike(plan, history)
+    if alike is None:
+        return None
+    other, (batch, peak) = alike
+    fixed = min(_fixed_bytes(history, _process_bytes(other, hardware)), peak)
+    process = min(_process_bytes(other, hardware), fixed)
+    growth = int(plan["batch_size"]) / batch * _kept(plan) / _kept(other)
+    ranks = history.space.num_ranks
+    held = (fixed - process) * _held(plan, ranks) / _held(other, ranks)
+    added = _process_bytes(plan, hardware) - _process_bytes(other, hardware)
+    guess = max(1.0, process + added + held + (peak - fixed) * growth)
+    saving = math.log(guess / peak)
+    return math.log(guess), _ON_A_LINE + _DOUBT_ABOUT_SAVING * abs(saving)
+
+
+def why_less(name: str) -> str | None:
+    """Return in words why a change of the knob may save memory, None where it cannot."""
+    return _WHY_LESS.get(name)
+
+
+def _process_bytes(plan: Plan, hardware: Hardware) -> float:
+    if hardware.device_kind != "cpu":
+        return 0.0
+    return _TORCH_BYTES + (_COMPILER_BYTES if plan.get("compile_mode", "off") != "off" else 0.0)
+
+
+def _kept(plan: Plan) -> float:
+    values = plan.values
+    return math.prod(by_value.get(values.get(name, ""), 1.0) for name, by_value in _KEPT.items())
+
+
+def _held(plan: Plan, num_ranks: int) -> float:
+    sharding = plan.get("sharding", "ddp")
+    if sharding not in _SHARDED:
+        return 1.0
+    by_all = _HELD_BY_ALL.get(sharding, 0.0)
+    return by_all + (1.0 - by_all) / num_ranks
+
+
 def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | None:
     """Return the settings that differ least in what memory depends on, and their largest peak.
 
@@ -116,8 +193,13 @@ def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | 
     return None if nearest is None else (nearest, max(history.peaks[nearest].items()))
 
 
-def _fixed_bytes(history: History) -> float:
-    """Return what is needed at any batch: where lines through two peaks begin, or a guess."""
+def _fixed_bytes(history: History, process_bytes: float = 0.0) -> float:
+    """Return what is needed at any batch: where lines through two peaks begin, or a guess.
+
+    The guess is the model and its optimizer, beside `process_bytes`.
+    """
     lines = [_line(peaks) for peaks in history.peaks.values() if len(peaks) > 1]
     guess = _BYTES_PER_PARAMETER * history.space.facts.num_parameters / history.space.num_ranks
-    return max(0.0, statistics.median(start for start, _ in lines)) if lines else guess
+    if not lines:
+        return process_bytes + guess
+    return max(0.0, statistics.median(start for start, _ in lines))

@@ -5,6 +5,7 @@ from typing import Any
 from autotune.agent.agenda import Agenda
 from autotune.agent.confirm import Ending
 from autotune.agent.journal import Journal
+from autotune.agent.objective import FASTEST, Figures, Objective
 from autotune.agent.observer import SilentObserver
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of
@@ -20,16 +21,21 @@ _ENOUGH_DEVICES = 2**30  # what waits for a device is among the first, too
 
 
 def first_trials(
-    space: Space, hardware: Hardware, budget_s: float, scouting: Space | None = None
+    space: Space,
+    hardware: Hardware,
+    budget_s: float,
+    scouting: Space | None = None,
+    objective: Objective = FASTEST,
 ) -> list[dict[str, Any]]:
     """Return `purpose`, `num_ranks`, `change` and `reason` of the first trials.
 
-    A baseline is taken to run in ten seconds without waiting for data; what it really shows may
-    change the order. `scouting` is the space on one device, where a trial has several.
+    A baseline is taken to run in ten seconds without waiting for data, and to be what the
+    objective asks for; what it really shows may change the order. `scouting` is the space on one
+    device, where a trial has several.
     """
     spaces = {s.num_ranks: s for s in (scouting, space) if s is not None}
-    settings = SearchSettings(budget_s=budget_s)
-    journal = Journal(spaces.values(), settings.memory_cap_bytes(hardware), ())
+    settings = SearchSettings(budget_s=budget_s, objective=objective)
+    journal = Journal(spaces.values(), settings.memory_cap_bytes(hardware), (), objective)
     agenda = Agenda(
         stages=stages_of(space, scouting, settings, hardware),
         ending=Ending(settings=settings, hardware=hardware),
@@ -51,16 +57,16 @@ def first_trials(
         )
         number = journal.start(proposal)
         if proposal.purpose is Purpose.BASELINE:
-            journal.end(number, _ran(proposal.plan))
+            journal.end(number, _ran(proposal.plan, objective.assumed()))
     return lines
 
 
-def _ran(plan: Plan) -> TrialResult:
+def _ran(plan: Plan, assumed: Figures) -> TrialResult:
     measurement = Measurement(
-        throughput=1.0,
-        throughput_low=1.0,
-        throughput_high=1.0,
-        step_ms=1000.0 * int(plan["batch_size"]),
+        throughput=assumed.throughput,
+        throughput_low=assumed.throughput,
+        throughput_high=assumed.throughput,
+        step_ms=1000.0 * int(plan["batch_size"]) / assumed.throughput,
         step_ms_spread=0.0,
         data_wait_share=0.0,
         build_s=0.0,
@@ -70,5 +76,6 @@ def _ran(plan: Plan) -> TrialResult:
         first_loss=1.0,
         last_loss=1.0,
         settled=True,
+        peak_reserved_overall_bytes=assumed.memory_bytes,
     )
     return TrialResult(outcome=Outcome.OK, measurement=measurement, total_s=_TRIAL_S)

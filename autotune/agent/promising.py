@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autotune.agent.durations import expected_s
-from autotune.agent.forecast import Forecast, Outlook
 from autotune.agent.history import Done, History
 from autotune.agent.levers import LOADER_KNOBS, waits_for_data, why
-from autotune.agent.memory import cannot_fit, chance_to_fit
+from autotune.agent.memory import cannot_fit, chance_to_fit, why_less
 from autotune.agent.proposal import Proposal
+from autotune.agent.prospects import Prospect, Prospects
 from autotune.agent.soundness import chance_to_run
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, describe_diff
@@ -19,14 +19,15 @@ from autotune.trials.result import Purpose
 
 _AT_ONCE = 16  # proposals of others that are compared with each other
 _AROUND = 3  # plans whose changes are looked at, the best first
-_NEAR_BEST = 0.9  # of its speed, for those after it
+_NEAR_BEST = 0.9  # of its value, for those after it
 _STEPS = 10  # of a trial, at the least: the first one, warm-up, windows
 _PRICE = 0.005  # gain in the log throughput that each time of the baseline's trial must be worth
 _LIKELY = 0.5  # to run and to fit, for a change to be one of many at once
 _MAKES_ROOM = "activation_checkpointing"
 _COMPILER = frozenset({"compile_mode", "compile_scope"})
-# Checkpointing only costs unless a batch needs the room; sharding has a proposer of its own.
-_NOT_ALONE = frozenset({_MAKES_ROOM, FOLLOWS, "sharding"})
+# Checkpointing only costs unless a batch needs the room; sharding has a proposer of its own. Both
+# save memory, so they are tried for themselves where that is the aim.
+_SPARING = frozenset({_MAKES_ROOM, "sharding"})
 _LADDER = frozenset({"batch_size", FOLLOWS, _MAKES_ROOM})
 
 
@@ -36,15 +37,15 @@ class Candidate:
 
     Attributes:
         base: the measured trial that it changes.
-        outlook: how fast it may be.
+        outlook: what it may be worth.
         runs: probability that it runs and fits.
         trial_s: how long its trial will take.
-        worth: expected gain of the log throughput for each second of that.
+        worth: expected gain of its log value for each second of that.
     """
 
     plan: Plan
     base: Done
-    outlook: Outlook
+    outlook: Prospect
     runs: float
     trial_s: float
     worth: float
@@ -68,28 +69,33 @@ class Promising:
 
     def candidates(self, history: History) -> Iterator[Proposal]:
         """Yield the plans that may well gain, most for their time first."""
-        forecast = Forecast(history, self.hardware)
+        forecast = Prospects(history, self.hardware)
         reached = _reached(history, forecast)
         for one in self._ranked(history, forecast, reached):
-            if one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance:
+            if self._may_gain(one, reached):
                 yield _proposal(one, reached, history)
 
     def worthwhile(self, proposals: Iterable[Proposal], history: History) -> Iterator[Proposal]:
-        """Yield those that have any chance, the most promising of some first."""
-        forecast = Forecast(history, self.hardware)
+        """Yield those that have any chance, the most promising of some first.
+
+        While nothing may win, the likeliest to are tried all the same: the user reads how far off.
+        """
+        forecast = Prospects(history, self.hardware)
         reached, asked = _reached(history, forecast), iter(proposals)
         while some := list(itertools.islice(asked, _AT_ONCE)):
+            outlooks = forecast.of([proposal.plan for proposal in some])
             found = [
-                self._candidate(one.plan, history.best, outlook, history, reached)
-                for one, outlook in zip(some, forecast.of([p.plan for p in some]), strict=True)
+                (self._candidate(one.plan, history.best, outlook, history, reached), one)
+                for one, outlook in zip(some, outlooks, strict=True)
             ]
-            for one, proposal in sorted(
-                zip(found, some, strict=True), key=lambda pair: -pair[0].worth
-            ):
-                if one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance:
+            for one, proposal in sorted(found, key=lambda pair: -pair[0].worth):
+                if not reached or self._may_gain(one, reached):
                     yield proposal
 
-    def _ranked(self, history: History, forecast: Forecast, reached: float) -> list[Candidate]:
+    def _may_gain(self, one: Candidate, reached: float) -> bool:
+        return one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance
+
+    def _ranked(self, history: History, forecast: Prospects, reached: float) -> list[Candidate]:
         bases = dict.fromkeys(self._together(history, forecast), history.best)
         for base in _bases(history):
             bases = dict.fromkeys(_changed(base, history), base) | bases
@@ -101,7 +107,7 @@ class Promising:
         return sorted(found, key=lambda one: -one.worth)
 
     def _candidate(
-        self, plan: Plan, base: Done, outlook: Outlook, history: History, reached: float
+        self, plan: Plan, base: Done, outlook: Prospect, history: History, reached: float
     ) -> Candidate:
         runs = chance_to_run(plan, history) * chance_to_fit(plan, history)
         trial_s = self._trial_s(plan, outlook, history)
@@ -115,27 +121,27 @@ class Promising:
             worth=runs * gain / trial_s,
         )
 
-    def _trial_s(self, plan: Plan, outlook: Outlook, history: History) -> float:
+    def _trial_s(self, plan: Plan, outlook: Prospect, history: History) -> float:
         # A large batch makes long steps, and a trial has so many of them.
         samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
         steps_s = _STEPS * samples / outlook.throughput
         return max(steps_s, expected_s(plan, history, self.hardware))
 
-    def _together(self, history: History, forecast: Forecast) -> Iterator[Plan]:
+    def _together(self, history: History, forecast: Prospects) -> Iterator[Plan]:
         """Yield the best plan with ever more changes, each the best to add.
 
         Without those that make a trial long among them, too.
         """
         for kept in (frozenset[str](), _COMPILER, _COMPILER | {"batch_size"}):
-            plan, reached = history.best.plan, math.log(history.best.throughput)
+            plan, reached = history.best.plan, _log_value_of_best(history, forecast)
             while (added := self._added(plan, kept, history, forecast)) and added[1] > reached:
                 plan, reached = added
                 yield plan
 
     def _added(
-        self, plan: Plan, kept: frozenset[str], history: History, forecast: Forecast
+        self, plan: Plan, kept: frozenset[str], history: History, forecast: Prospects
     ) -> tuple[Plan, float] | None:
-        """Return the plan with the best change added, and its log throughput less its price."""
+        """Return the plan with the best change added, and its log value less its price."""
         options = list(_additions(plan, kept, history))
         priced = [
             (other, outlook.log - self._price(other, outlook, history))
@@ -143,26 +149,37 @@ class Promising:
         ]
         return max(priced, key=lambda entry: entry[1], default=None)
 
-    def _price(self, plan: Plan, outlook: Outlook, history: History) -> float:
+    def _price(self, plan: Plan, outlook: Prospect, history: History) -> float:
         """Return the gain that the time of a trial must be worth, as a logarithm."""
         assert history.baseline is not None
         usual_s = max(history.baseline.undiagnosed_s, 1.0)
-        return _PRICE * (self._trial_s(plan, outlook, history) / usual_s - 1.0)
+        price = _PRICE * (self._trial_s(plan, outlook, history) / usual_s - 1.0)
+        if not history.objective.weighs_memory:
+            return price
+        # What only makes a plan faster is of no use once it is fast enough.
+        return price + self.gain * len(plan.diff(history.best.plan))
 
 
-def _reached(history: History, forecast: Forecast) -> float:
-    """Return the throughput of the best plans, less what the fastest owes to luck.
+def _reached(history: History, forecast: Prospects) -> float:
+    """Return the value of the best plans, less what the first of them owes to luck.
 
-    What runs is taken to be as fast as expected, so that nothing like it is run beside it.
+    What runs is taken to be as good as expected, so that nothing like it is run beside it.
     """
     plans = [*(trial.plan for trial in _bases(history)), *history.pending]
-    return max(outlook.throughput for outlook in forecast.of(plans))
+    return max(outlook.value for outlook in forecast.of(plans))
+
+
+def _log_value_of_best(history: History, forecast: Prospects) -> float:
+    """As measured; where nothing may win yet, as the forecast sees it."""
+    value = history.value(history.best)
+    return math.log(value) if value else forecast.of([history.best.plan])[0].log
 
 
 def _bases(history: History) -> list[Done]:
-    """Return the best trial, and the next ones where they are nearly as fast."""
+    """Return the best trial, and the next ones where they are nearly as good."""
     best = history.best
-    near = [t for t in history.ranking if t.throughput >= _NEAR_BEST * best.throughput]
+    least = _NEAR_BEST * history.value(best)
+    near = [trial for trial in history.ranking if history.value(trial) >= least]
     return [best, *(t for t in near if t.plan != best.plan)][:_AROUND]
 
 
@@ -171,7 +188,7 @@ def _changed(base: Done, history: History) -> Iterator[Plan]:
 
     A change may bring a knob of its own, such as the compiler's scope.
     """
-    for name in _tunable(base.plan, base):
+    for name in _tunable(base.plan, base, history):
         for plan in history.space.alternatives(base.plan, name):
             yield plan
             for brought in (n for n in plan if n not in base.plan):
@@ -184,13 +201,13 @@ def _changed(base: Done, history: History) -> Iterator[Plan]:
 
 def _additions(plan: Plan, kept: frozenset[str], history: History) -> Iterator[Plan]:
     """Yield the plans one change from `plan` that will rather run than not."""
-    for name in _tunable(plan, history.best):
+    for name in _tunable(plan, history.best, history):
         for other in () if name in kept else history.space.alternatives(plan, name):
             if chance_to_fit(other, history) * chance_to_run(other, history) > _LIKELY:
                 yield other
 
 
-def _tunable(plan: Plan, measured: Done) -> Iterator[str]:
+def _tunable(plan: Plan, measured: Done, history: History) -> Iterator[str]:
     """Yield the knobs of the plan that may matter; the loader's while the loop waits for it.
 
     Workers that are there may still be too many.
@@ -198,7 +215,8 @@ def _tunable(plan: Plan, measured: Done) -> Iterator[str]:
     waits = waits_for_data(measured)
     for name in plan:
         idle = name in LOADER_KNOBS and not waits and not _has_workers(name, plan)
-        if name not in _NOT_ALONE and not idle:
+        is_sparing = name in _SPARING and not history.objective.weighs_memory
+        if name != FOLLOWS and not is_sparing and not idle:
             yield name
 
 
@@ -208,14 +226,26 @@ def _has_workers(name: str, plan: Plan) -> bool:
 
 def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
     changed = [name for name in one.plan.diff(one.base.plan) if name in one.plan]
-    gain = one.outlook.throughput / reached - 1
-    words = (why(name, one.plan[name], one.base, history) for name in changed)
+    # Where nothing may win yet, any plan that may is a gain.
+    ratio = math.exp(one.outlook.worth.log) / reached if reached else math.inf
+    words = (_why(name, one, history) for name in changed)
     because = "; ".join(dict.fromkeys(words))
     reason = (
         f"{describe_diff(one.plan, one.base.plan)} on top of trial {one.base.number}: {because} "
-        f"({gain:+.0%} expected, for {one.trial_s:.0f} s)"
+        f"({_promise(one, ratio, history)}, for {one.trial_s:.0f} s)"
     )
-    return Proposal(plan=one.plan, purpose=_purpose(changed, gain), reason=reason)
+    return Proposal(plan=one.plan, purpose=_purpose(changed, ratio - 1), reason=reason)
+
+
+def _why(name: str, one: Candidate, history: History) -> str:
+    saved = why_less(name) if history.objective.weighs_memory else None
+    return saved or why(name, one.plan[name], one.base, history)
+
+
+def _promise(one: Candidate, ratio: float, history: History) -> str:
+    if math.isinf(ratio):
+        return f"{one.outlook.throughput:,.4g} samples/s expected"
+    return history.objective.promise(ratio)
 
 
 def _purpose(changed: list[str], gain: float) -> Purpose:

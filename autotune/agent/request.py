@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.agent.objective import FASTEST, Objective
 from autotune.search_space.space import Narrowing
 
 
@@ -13,6 +14,7 @@ class TuneRequest:
     Attributes:
         workload: absolute path of the user's model.py.
         budget_s: wall clock from `started_at` to the end.
+        objective: what makes a plan better than another.
         num_ranks: devices of each trial; a CPU process stands for one where there are no GPUs.
         started_at: moment of `time.monotonic()` from which the budget counts; the command line
             gives the start of its process. None: the call of `tune`.
@@ -28,6 +30,7 @@ class TuneRequest:
 
     workload: Path
     budget_s: float
+    objective: Objective = FASTEST
     num_ranks: int = 1
     started_at: float | None = None
     max_trials: int | None = None

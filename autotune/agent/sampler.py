@@ -147,12 +147,13 @@ def _suggest(trial: optuna.Trial, axes: Mapping[str, _Axis], history: History) -
 def _told(done: Done, axes: Mapping[str, _Axis], history: History) -> FrozenTrial:
     measurement = done.result.measurement
     memory = measurement.memory_bytes if measurement else None
+    worth = history.value(done)
     return optuna.trial.create_trial(
         state=TrialState.COMPLETE,
         # TPE never reads the value of an infeasible trial, but a complete one must have it.
-        value=math.log(done.throughput) if done.throughput else 0.0,
+        value=math.log(worth) if worth else 0.0,
         constraints={
-            "runs": -1.0 if done.throughput else 1.0,
+            "runs": -1.0 if worth else 1.0,
             "memory": (memory or 0) / history.memory_cap_bytes - 1.0,
         },
         params=_params(done.plan, axes),

@@ -15,6 +15,7 @@ from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of
+from autotune.agent.startup import Process
 from autotune.clock import Budget
 from autotune.dispatch.runner import Finished, Runner
 from autotune.dispatch.trial_log import log_path
@@ -46,6 +47,7 @@ class Search:
         log_dir: where the runner writes each trial's log.
         scouting: what may vary on one device, where a trial has several: it is explored first.
         earlier: what earlier runs found, to be measured first.
+        compiled_earlier: processes of earlier runs, whose kernels may still be in the cache.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Search:
         log_dir: Path,
         scouting: Space | None = None,
         earlier: Sequence[Found] = (),
+        compiled_earlier: Sequence[Process] = (),
     ) -> None:
         self._runner, self._store, self._run = runner, store, run
         self._settings, self._budget, self._log_dir = settings, budget, log_dir
@@ -70,6 +73,8 @@ class Search:
             (space,) if scouting is None else (scouting, space),
             settings.memory_cap_bytes(runner.hardware),
             done_from_records(store.trials(run.id)),
+            settings.objective,
+            compiled_earlier,
         )
         self._agenda = Agenda(
             stages=stages_of(space, scouting, settings, runner.hardware, earlier),

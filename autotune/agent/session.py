@@ -12,11 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from autotune.agent.earlier import found_earlier
+from autotune.agent.earlier import compiled_earlier, found_earlier
 from autotune.agent.observer import Observer
 from autotune.agent.request import TuneRequest
 from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
+from autotune.agent.startup import Process
 from autotune.clock import Budget, SystemClock
 from autotune.dispatch.site import ClusterSite, LocalSite
 from autotune.errors import NothingRanError, UsageError, WorkloadError
@@ -54,7 +55,7 @@ def tune(
     make_observer: Callable[[RunRecord, Space, Budget], Observer],
     is_stopped: Callable[[], bool],
 ) -> RunRecord:
-    """Find, confirm and store the fastest plan; return the finished run.
+    """Find, confirm and store the best plan; return the finished run.
 
     Args:
         request: what to tune, and how long.
@@ -91,6 +92,7 @@ def tune(
                 space=spaces.whole,
                 scouting=spaces.scouting,
                 earlier=found_earlier(store, run),
+                compiled_earlier=_compiled_earlier(store, run, request),
                 runner=runner,
                 store=store,
                 run=run,
@@ -102,6 +104,12 @@ def tune(
             )
             search.run()
         return store.run(str(run.id))
+
+
+def _compiled_earlier(
+    store: SqlStore, run: RunRecord, request: TuneRequest
+) -> tuple[Process, ...]:
+    return compiled_earlier(store, run) if request.objective.weighs_start else ()
 
 
 def _open_site(request: TuneRequest) -> LocalSite | ClusterSite:
@@ -186,6 +194,7 @@ def _open_run(
         "seed": request.seed,
         "max_memory": request.max_memory_bytes,
         "num_ranks": request.num_ranks,
+        "objective": request.objective.to_dict(),
     }
     return store.create_run(
         NewRun(
@@ -214,6 +223,7 @@ def _key(request: TuneRequest, hardware: Hardware, space: Space) -> str:
         request.num_ranks,
         request.max_memory_bytes,
         request.seed,
+        request.objective.to_dict(),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
@@ -237,6 +247,7 @@ def _check_driver_is_gone(run: RunRecord) -> None:
 def _settings(request: TuneRequest) -> SearchSettings:
     return SearchSettings(
         budget_s=request.budget_s,
+        objective=request.objective,
         max_trials=request.max_trials,
         seed=request.seed,
         max_memory_bytes=request.max_memory_bytes,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from autotune.agent.objective import FASTEST, Objective
 from autotune.search_space.hardware import Hardware
 from autotune.trials.request import Protocol
 
@@ -12,6 +13,7 @@ class SearchSettings:
 
     Attributes:
         budget_s: wall clock of the whole run, confirmation included.
+        objective: what makes a plan better than another.
         max_trials: search trials allowed, baseline included; None for no limit.
         seed: of the sampler and of every trial.
         max_memory_bytes: `--max-memory`; None for what the device has.
@@ -32,6 +34,7 @@ class SearchSettings:
     """
 
     budget_s: float
+    objective: Objective = FASTEST
     max_trials: int | None = None
     seed: int = 0
     max_memory_bytes: int | None = None

@@ -12,7 +12,7 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Space
 from autotune.trials.result import Outcome, Purpose
 
-_NEAR_BEST = 0.95  # of the best scout's speed; among ranks another one may be ahead
+_NEAR_BEST = 0.95  # of the best scout's value; among ranks another one may be ahead
 _FEEDING = frozenset({*LOADER_KNOBS, "pin_memory", "threads"})
 _WHY = {
     "ddp": "every rank holds everything, the least is sent",
@@ -34,7 +34,7 @@ class Adopted:
     most: int
 
     def candidates(self, history: History) -> Iterator[Proposal]:
-        """Yield those that differ in how a rank computes, fastest first.
+        """Yield those that differ in how a rank computes, best first.
 
         Where none of them ran, less of the best one is compiled.
         """
@@ -97,12 +97,12 @@ def _beside_fsdp(values: dict[str, Value], space: Space) -> dict[str, Value]:
 
 
 def _best(scouts: History) -> list[Done]:
-    """The fastest scouts, one for each way to compute: feeding the device is the same on ranks."""
+    """The best scouts, one for each way to compute: feeding the device is the same on ranks."""
     assert scouts.baseline is not None
-    least = max(scouts.baseline.throughput, _NEAR_BEST * scouts.best.throughput)
+    least = max(scouts.value(scouts.baseline), _NEAR_BEST * scouts.value(scouts.best))
     different: dict[Plan, Done] = {}
     for scout in scouts.ranking:
-        if scout.throughput >= least:
+        if scouts.value(scout) >= least:
             inside = _inside(scout.plan).values.items()
             computes = Plan.of({n: v for n, v in inside if n not in _FEEDING})
             different.setdefault(computes, scout)

@@ -37,8 +37,9 @@ def gains_nothing(
     if sampled_without_gain(history, settings.gain) < enough:
         return None
     return (
-        f"another {settings.gain:.0%} is unlikely: no affordable change of the best plans has a "
-        f"chance of {settings.chance:.0%} to gain it, and the last {enough} sampled plans did not"
+        f"another {settings.gain:.0%}{history.objective.less_of} is unlikely: no affordable "
+        f"change of the best plans has a chance of {settings.chance:.0%} to gain it, and the last "
+        f"{enough} sampled plans did not"
     )
 
 
@@ -49,11 +50,12 @@ def patience(history: History, settings: SearchSettings, knobs: Knobs = every_kn
 
 
 def sampled_without_gain(history: History, gain: float) -> int:
-    """Return how many sampler trials ended since the best last grew by more than `gain`."""
+    """Return how many sampler trials ended since the best value last grew by more than `gain`."""
     best, count = 0.0, 0
     for trial in history.search:
-        if trial.throughput > (1 + gain) * best and history.fits(trial):
-            best, count = trial.throughput, 0
+        value = history.value(trial)
+        if value > (1 + gain) * best and history.fits(trial):
+            best, count = value, 0
         elif trial.purpose is Purpose.SAMPLER and trial.result.outcome.is_about_plan:
             count += 1
     return count

@@ -19,7 +19,7 @@ _ERROR_WIDTH = 120
 
 
 class LiveTable:
-    """Prints trials as they end; on a terminal also what runs, the best so far and the budget.
+    """Prints trials as they end; on a terminal also what runs, the fastest so far and the budget.
 
     An `Observer`, and a context manager for the terminal.
     """
@@ -89,7 +89,7 @@ class LiveTable:
         text = Text(f"{used:.0f} of {total:.0f} s", style="cyan")
         if self._best is not None:
             _, speed, best = self._best
-            text.append(f"   best so far {speed:,.1f} samples/s (trial {best})")
+            text.append(f"   fastest so far {speed:,.1f} samples/s (trial {best})")
         for number, (proposal, since) in self._running.items():
             changed = describe_diff(proposal.plan, self._baseline)[:_PLAN_WIDTH]
             text.append(f"\n  running trial {number}, {proposal.purpose.value}: {changed}")

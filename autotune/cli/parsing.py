@@ -1,14 +1,24 @@
 """Durations, sizes and `k=v` pairs as people type them."""
 
+import math
 import re
 from pathlib import Path
 
+from autotune.agent.objective import (
+    FASTEST,
+    LeastMemory,
+    Objective,
+    ObjectiveName,
+    TimeToTrain,
+)
 from autotune.errors import UsageError
 from autotune.search_space.knobs import Numerics
 from autotune.search_space.space import Narrowing
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_COUNT = re.compile(r"(\d+(?:[\d_,]*\d)?(?:\.\d+)?)\s*([kKMGB]?)")
+_THOUSANDS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "B": 3}
 _MIN_BUDGET_S = 10.0
 
 
@@ -47,6 +57,78 @@ def parse_size(text: str | None) -> int | None:
     if size <= 0:
         raise UsageError(f"--max-memory {text!r} is no size; write it like 40GiB or 512MiB")
     return size
+
+
+def parse_objective(
+    name: ObjectiveName, train_samples: str | None, min_throughput: str | None
+) -> Objective:
+    """Return what `--objective`, `--train-samples` and `--min-throughput` say together.
+
+    Raises:
+        UsageError: when the objective lacks what it needs, or has what it cannot use.
+    """
+    timed, sparing = name is ObjectiveName.TIME_TO_TRAIN, name is ObjectiveName.MEMORY
+    if timed and train_samples is None:
+        raise UsageError(
+            "--objective time-to-train needs the number of samples that you will train on; add "
+            "it like --train-samples 10M"
+        )
+    if sparing and min_throughput is None:
+        raise UsageError(
+            "--objective memory needs the speed that is still enough; add it in samples/s like "
+            "--min-throughput 250, or as a part of the baseline's like --min-throughput 90%"
+        )
+    if train_samples is not None and not timed:
+        raise UsageError(_belongs(f"--train-samples {train_samples}", "time-to-train", name))
+    if min_throughput is not None and not sparing:
+        raise UsageError(_belongs(f"--min-throughput {min_throughput}", "memory", name))
+    if train_samples is not None:
+        return TimeToTrain(samples=parse_samples(train_samples))
+    return FASTEST if min_throughput is None else parse_min_throughput(min_throughput)
+
+
+def _belongs(option: str, owner: str, name: ObjectiveName) -> str:
+    return (
+        f"{option} means nothing to --objective {name}; add --objective {owner}, or leave it out"
+    )
+
+
+def parse_samples(text: str) -> int:
+    """Return the number in `50000`, `50k`, `10M` or `1.5B`.
+
+    Raises:
+        UsageError: when it is none, or not positive.
+    """
+    match = _COUNT.fullmatch(text.strip())
+    count = 0
+    if match is not None:
+        digits = match[1].replace("_", "").replace(",", "")
+        count = round(float(digits) * 1000 ** _THOUSANDS[match[2]])
+    if count <= 0:
+        raise UsageError(
+            f"--train-samples {text!r} is no positive number of samples; write it like 50000, "
+            "50k or 10M"
+        )
+    return count
+
+
+def parse_min_throughput(text: str) -> LeastMemory:
+    """Return the objective that `250` (samples/s) or `90%` (of the baseline's) stands for.
+
+    Raises:
+        UsageError: when it is neither, or not positive.
+    """
+    digits, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        speed = float(digits)
+    except ValueError:
+        speed = 0.0
+    if not 0.0 < speed < math.inf:
+        raise UsageError(
+            f"--min-throughput {text!r} is no positive throughput; write it in samples/s like "
+            "250, or as a part of the baseline's like 90%"
+        )
+    return LeastMemory(min_share=speed / 100) if percent else LeastMemory(min_throughput=speed)
 
 
 def parse_narrowing(

@@ -1,4 +1,4 @@
-"""`autotune run MODEL`: find, confirm and write the fastest plan."""
+"""`autotune run MODEL`: find, confirm and write the best plan."""
 
 import signal
 import threading
@@ -11,10 +11,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from autotune.agent.objective import ObjectiveName, objective_from
 from autotune.agent.request import TuneRequest
 from autotune.cli.live import LiveTable
 from autotune.cli.output import AsJson, GpusPerTrial, Storage, print_json, print_lines
-from autotune.cli.parsing import absolute, parse_budget, parse_narrowing, parse_size
+from autotune.cli.parsing import (
+    absolute,
+    parse_budget,
+    parse_narrowing,
+    parse_objective,
+    parse_size,
+)
 from autotune.cli.show import print_winner
 from autotune.cli.space import describe, rows
 from autotune.clock import Budget
@@ -30,6 +37,20 @@ def run(
     model: Annotated[Path, typer.Argument(help="The workload: your model.py.")],
     *,
     budget: Annotated[str, typer.Option(help="Wall clock: 90s, 15m, 1h30m.")] = "15m",
+    objective: Annotated[
+        ObjectiveName, typer.Option(help="What the winner is best at.")
+    ] = ObjectiveName.THROUGHPUT,
+    train_samples: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Samples to train on, for time-to-train: 50000, 10M."),
+    ] = None,
+    min_throughput: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X",
+            help="Speed that is enough, for memory: samples/s, or 90% of the baseline.",
+        ),
+    ] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Search trials at most.")] = None,
     gpus_per_trial: GpusPerTrial = 1,
     knobs: Annotated[str | None, typer.Option(help="Vary only these, by commas.")] = None,
@@ -56,10 +77,11 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the fastest way to train MODEL on this machine within the budget."""
+    """Find the best way to train MODEL on this machine; the fastest, unless told otherwise."""
     request = TuneRequest(
         workload=absolute(model),
         budget_s=parse_budget(budget),
+        objective=parse_objective(objective, train_samples, min_throughput),
         num_ranks=gpus_per_trial,
         started_at=context.obj,
         max_trials=trials,
@@ -105,6 +127,7 @@ def _introduce(console: Console, run: RunRecord, space: Space) -> None:
         f"on {run.new.hardware['num_devices']} x {run.new.hardware['device_name']}"
         + (f", {ranks} in a trial" if ranks > 1 else "")
     )
+    console.print(f"looking for {objective_from(run.new.objective).words}", soft_wrap=True)
     if run.used_s > 0:
         console.print(
             f"going on with {run.num_trials} trials, {run.used_s:.0f} s of the budget were used; "
@@ -170,14 +193,19 @@ def _preview(request: TuneRequest, *, as_json: bool) -> None:
         request.workload, request.narrowing, num_ranks=request.num_ranks, seed=request.seed
     )
     space = spaces.whole
-    planned = first_trials(space, hardware, request.budget_s, spaces.scouting)
+    objective = request.objective
+    planned = first_trials(space, hardware, request.budget_s, spaces.scouting, objective)
     if as_json:
-        document: dict[str, Any] = {**describe(space), "first_trials": planned}
+        document: dict[str, Any] = {
+            **describe(space),
+            "objective": objective.to_dict(),
+            "first_trials": planned,
+        }
         print_json(document)
         return
     for knob, values, reason in rows(space):
         print_lines(f"  {knob:<24} {values}" + (f"   ({reason})" if reason else ""))
-    print_lines("", "would start with:")
+    print_lines("", f"would look for {objective.words}, and start with:")
     for trial in planned:
         devices = f"on {trial['num_ranks']:<3} " if spaces.scouting else ""
         print_lines(f"  {trial['purpose']:<9} {devices}{trial['change']}: {trial['reason']}")

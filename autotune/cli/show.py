@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.agent.objective import objective_from
 from autotune.cli.diagnosed import print_diagnosis, print_side_by_side
 from autotune.cli.output import AsJson, Storage, print_facts, print_json, print_lines, print_table
 from autotune.cli.trials import Run, print_trials
@@ -52,7 +53,20 @@ def _show_run(view: dict[str, Any], *, as_json: bool) -> None:
         print_winner(run["winner"])
     print_side_by_side(view["diagnoses"])
     if view["front"]:
-        print_trials(view["front"], "Fastest for the memory they need")
+        _print_front(view["front"], run["winner"])
+
+
+def _print_front(front: Sequence[dict[str, Any]], winner: dict[str, Any] | None) -> None:
+    """Print the trials that none beats, each plan once, and which of them the winner is."""
+    plans: dict[str, dict[str, Any]] = {}
+    for trial in front:
+        plans.setdefault(changes_text(trial), trial)
+    print_trials(list(plans.values()), "Fastest for the memory they need")
+    if winner is not None and not any(trial["is_winner"] for trial in front):
+        print_lines(
+            "The winner is not among them: each of these did better in one trial, which luck may "
+            "have helped, or may not win."
+        )
 
 
 def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[str, str]]:
@@ -61,6 +75,7 @@ def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[
     yield "machine", cell(run["hardware"].get("device_name"))
     if run["num_ranks"] > 1:
         yield "ranks", f"{run['num_ranks']} in a trial; the plan is for as many"
+    yield "objective", objective_from(run["objective"]).words
     yield "started", run["created_at"][:19].replace("T", " ") + " UTC"
     yield "used", f"{duration(run['used_s'])} of {duration(run['budget_s'])}"
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
@@ -70,11 +85,16 @@ def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[
 
 def print_winner(winner: dict[str, Any]) -> None:
     """Print a conclusion: baseline and winner side by side, the speed-up, what changed and why."""
+    columns = ["", "throughput (samples/s)", "memory (GiB)"]
     rows = [
         ["baseline", samples(winner["baseline_throughput"]), gib(winner["baseline_memory_bytes"])],
         ["winner", samples(winner["throughput"]), gib(winner["memory_bytes"])],
     ]
-    print_table(("", "throughput (samples/s)", "memory (GiB)"), rows)
+    if winner["train_s"] is not None:
+        columns += ["start-up", "to train"]
+        rows[0] += [duration(winner["baseline_start_s"]), duration(winner["baseline_train_s"])]
+        rows[1] += [duration(winner["start_s"]), duration(winner["train_s"])]
+    print_table(columns, rows)
     print_lines(verdict(winner), *winner["remarks"])
     if winner["changes"]:
         print_table(("knob", "baseline", "winner", "why"), _changes(winner["changes"]))

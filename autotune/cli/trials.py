@@ -75,10 +75,15 @@ def trials(
 
 
 def print_trials(views: Sequence[dict[str, Any]], title: str = "") -> None:
-    """Print trials as a table, with their ranks where there are several."""
+    """Print trials as a table, with their ranks where there are several.
+
+    Those that say whether they are the winner's have a mark.
+    """
     ranked = any(view["num_ranks"] > 1 for view in views)
+    marked = any(view.get("is_winner") for view in views)
     columns = (
         "#",
+        *([""] if marked else []),
         *(["ranks"] if ranked else []),
         "purpose",
         "changes",
@@ -90,13 +95,14 @@ def print_trials(views: Sequence[dict[str, Any]], title: str = "") -> None:
         "outcome",
         "reason or error",
     )
-    print_table(columns, (_row(view, ranked=ranked) for view in views), title)
+    print_table(columns, (_row(view, ranked=ranked, marked=marked) for view in views), title)
 
 
-def _row(trial: dict[str, Any], *, ranked: bool) -> list[str]:
+def _row(trial: dict[str, Any], *, ranked: bool, marked: bool) -> list[str]:
     measured = trial["measurement"] or {}
     return [
         str(trial["number"]),
+        *(["winner" if trial["is_winner"] else ""] if marked else []),
         *([str(trial["num_ranks"])] if ranked else []),
         trial["purpose"],
         changes_text(trial),

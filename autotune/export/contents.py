@@ -27,6 +27,9 @@ class PlanFile:
         baseline: the user's own configuration, with its throughput and peak.
         changes: for each changed knob why it is there, or what it is worth.
         remarks: lines the user must read.
+        objective: what the plan was chosen for: its name, and what was asked for with it.
+        train_s, baseline_train_s: seconds for the samples to train on, where a number was given.
+        start_s, baseline_start_s: of these until the second step, with nothing compiled before.
         workload_path, workload_hash: the file, and the hash of its contents.
         hardware, versions: where it was measured.
     """
@@ -45,6 +48,11 @@ class PlanFile:
     baseline_memory_bytes: int | None = None
     changes: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    train_s: float | None = None
+    baseline_train_s: float | None = None
+    start_s: float | None = None
+    baseline_start_s: float | None = None
     workload_path: str | None = None
     workload_hash: str | None = None
     hardware: Mapping[str, Any] = field(default_factory=dict)
@@ -96,6 +104,11 @@ def plan_file_of(run: RunRecord) -> PlanFile:
         baseline_memory_bytes=winner.baseline_memory_bytes,
         changes=winner.changes,
         remarks=winner.remarks,
+        objective=run.new.objective,
+        train_s=winner.train_s,
+        baseline_train_s=winner.baseline_train_s,
+        start_s=winner.start_s,
+        baseline_start_s=winner.baseline_start_s,
         **_origin(run),
     )
 

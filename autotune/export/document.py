@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.agent.objective import ObjectiveName, objective_from
 from autotune.errors import PlanError, nearest
 from autotune.export.contents import PlanFile
 from autotune.export.values import checked_plan, split_plan
@@ -13,6 +14,7 @@ SECTIONS = (
     "ranks",
     "plan",
     "user_knobs",
+    "objective",
     "result",
     "baseline",
     "changes",
@@ -30,12 +32,15 @@ def to_document(file: PlanFile) -> dict[str, Any]:
             "schema_version": SCHEMA_VERSION,
             "ranks": file.ranks,
             **_plan_sections(file.plan),
+            "objective": dict(file.objective),
             "result": {
                 "throughput": file.throughput,
                 "speedup": file.speedup,
                 "speedup_low": file.speedup_low,
                 "speedup_high": file.speedup_high,
                 "memory_bytes": file.memory_bytes,
+                "train_s": file.train_s,
+                "start_s": file.start_s,
                 "confirmed": file.confirmed,
                 "how": file.how,
             },
@@ -43,6 +48,8 @@ def to_document(file: PlanFile) -> dict[str, Any]:
                 **(_plan_sections(file.baseline) if file.baseline else {}),
                 "throughput": file.baseline_throughput,
                 "memory_bytes": file.baseline_memory_bytes,
+                "train_s": file.baseline_train_s,
+                "start_s": file.baseline_start_s,
             },
             "changes": dict(file.changes),
             "remarks": list(file.remarks),
@@ -77,6 +84,11 @@ def from_document(document: Any) -> PlanFile:
         baseline_memory_bytes=_bytes(baseline),
         changes=_mapping(sections, "changes"),
         remarks=tuple(sections.get("remarks") or ()),
+        objective=_objective(sections),
+        train_s=_number(result, "train_s"),
+        baseline_train_s=_number(baseline, "train_s"),
+        start_s=_number(result, "start_s"),
+        baseline_start_s=_number(baseline, "start_s"),
         workload_path=workload.get("path"),
         workload_hash=workload.get("hash"),
         hardware=_mapping(sections, "hardware"),
@@ -132,6 +144,18 @@ def _baseline(section: Mapping[str, Any]) -> Plan | None:
     if "plan" not in section:
         return None
     return checked_plan(_mapping(section, "plan"), _mapping(section, "user_knobs"))
+
+
+def _objective(sections: Mapping[str, Any]) -> dict[str, Any]:
+    values = _mapping(sections, "objective")
+    try:
+        objective_from(values)
+    except (KeyError, ValueError) as error:
+        listed = ", ".join(ObjectiveName)
+        raise PlanError(
+            f"objective is {values!r}; leave it out, or give its name ({listed}) and what it needs"
+        ) from error
+    return values
 
 
 def _number(section: Mapping[str, Any], name: str) -> float | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from autotune.agent.objective import objective_from
 from autotune.export.contents import PlanFile
 
 
@@ -18,8 +19,10 @@ def _what(file: PlanFile) -> Iterator[str]:
 
 
 def _gain(file: PlanFile) -> Iterator[str]:
+    if file.objective:
+        yield f"Looked for: {objective_from(file.objective).words}."
     if file.baseline is not None and file.plan == file.baseline:
-        yield "It is the baseline: nothing faster was confirmed, so keep your own configuration."
+        yield "It is the baseline: nothing better was confirmed, so keep your own configuration."
     elif file.speedup is not None:
         yield f"{file.speedup:.2f} times the speed of the baseline{_certainty(file)}."
     if file.throughput is not None:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from autotune.clock import in_words
 from autotune.storage.location import locate
 from autotune.storage.records import RunRecord
 
@@ -36,12 +37,7 @@ def percent(share: float | None) -> str:
 
 def duration(seconds: float | None) -> str:
     """Return a duration: `8.2 s`, `2m 05s`, `1h 02m`."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
+    return UNKNOWN if seconds is None else in_words(seconds)
 
 
 def speedup(winner: dict[str, Any]) -> str:
@@ -73,8 +69,9 @@ def verdict(winner: dict[str, Any]) -> str:
     if winner["kept_baseline"]:
         return f"Keep your baseline. {winner['how']}"
     if not winner["confirmed"]:
-        return f"The fastest of the search, not confirmed. {winner['how']}"
-    return f"Speed-up {speedup(winner)}, 95 % interval. {winner['how']}"
+        return f"The best of the search, not confirmed. {winner['how']}"
+    word = "Speed-up" if winner["speedup"] >= 1.0 else "Speed"
+    return f"{word} {speedup(winner)}, 95 % interval. {winner['how']}"
 
 
 def numerics(report: dict[str, Any]) -> str:

@@ -182,8 +182,9 @@ class World:
         num_ranks = request.place.world_size
         speed, wait = self.model.throughput(plan)
         speed *= num_ranks * rng.lognormvariate(0.0, self.noise)
-        first_step_s = FIRST_STEP_S[str(plan.get("compile_mode", "off"))]
-        if any(earlier.plan == plan for earlier in self.requests[:-1]):
+        mode = str(plan.get("compile_mode", "off"))
+        first_step_s = FIRST_STEP_S[mode]
+        if mode != "off" and any(earlier.plan == plan for earlier in self.requests[:-1]):
             first_step_s *= 0.2  # kernels are cached
         raced = speed < (request.interesting_above or 0.0)
         return ok(

@@ -198,6 +198,24 @@ def test_a_winner_that_was_not_confirmed_is_called_so(capsys):
     assert "interval" not in out
 
 
+def test_a_training_time_stands_beside_the_throughput(capsys):
+    """Where it was looked for: start-up and the whole of it, for baseline and winner."""
+    times = {"start_s": 12.0, "baseline_start_s": 1.5, "train_s": 3900.0}
+    winner = replace(WINNER, **times, baseline_train_s=7800.0)
+    print_winner(winner_view(winner, BASELINE))
+    out = " ".join(capsys.readouterr().out.split())
+    assert "start-up to train" in out
+    assert "baseline 100 4.00 1.5 s 2h 10m" in out
+    assert "winner 210 3.00 12.0 s 1h 05m" in out
+
+
+def test_a_plan_that_is_smaller_and_slower_is_no_speed_up(capsys):
+    """Its speed is called its speed."""
+    slower = {"speedup": 0.95, "speedup_low": 0.94, "speedup_high": 0.96}
+    print_winner(winner_view(replace(WINNER, **slower), BASELINE))
+    assert "Speed 0.95x (0.94 to 0.96), 95 % interval" in capsys.readouterr().out
+
+
 def test_trials_are_listed_with_what_they_change(file):
     """A line for each trial: what it changes, what it gave, or why it failed."""
     lines = _call("trials", "mine", "--storage", file).splitlines()
@@ -247,6 +265,7 @@ def test_a_run_is_shown_with_its_conclusion(file):
     assert "Watch the learning rate." in text
     assert "trials 5: 3 ok, 1 oom, 1 in flight" in text
     assert "stopped budget" in text
+    assert "objective the most samples per second" in text
 
 
 def test_what_limits_baseline_and_winner_stands_side_by_side(file):
@@ -279,6 +298,11 @@ def test_the_front_holds_what_nothing_beats(file):
     """A slower trial is on the front only if it needs less memory."""
     shown = _strict_json(_call("show", "mine", "--storage", file, "--json"))
     assert [trial["number"] for trial in shown["front"]] == [3, 2]
+    assert [trial["is_winner"] for trial in shown["front"]] == [True, False]
+    assert shown["run"]["objective"] == {"name": "throughput"}
+    front = " ".join(_call("show", "mine", "--storage", file).partition("Fastest for")[2].split())
+    assert "3 winner confirm" in front
+    assert "winner" not in front.partition("3 winner confirm")[2]
     assert shown["outcomes"] == {"ok": 3, "oom": 1, "in flight": 1}
     assert shown["run"]["winner"]["confirmed"] is True
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.agent import session
+from autotune.agent.objective import FASTEST, LeastMemory, TimeToTrain
 from autotune.cli.main import main
 from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import load_plan_file
@@ -33,6 +34,35 @@ class Pause(nn.Module):
 def build_model(pause_s):
     return nn.Sequential(Block(), Pause(pause_s), nn.Linear(16, 3))
 """
+PREPARING_S = 12.0
+PREPARING = f"""
+KNOBS = {{"prepared": [False, True]}}
+BATCH_SIZE = 8
+
+class Pause(nn.Module):
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return x
+
+def build_model(prepared):
+    time.sleep({PREPARING_S} if prepared else 0.0)
+    return nn.Sequential(Block(), Pause(0.01 if prepared else 0.1), nn.Linear(16, 3))
+"""
+
+
+def typed_for_real(folder, *options):
+    """Run `autotune run model.py` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "autotune", "run", "model.py", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -53,6 +83,53 @@ COMMAND_LINES = {
     "storage": (["run", "model.py", "--storage", "no/such/folder/a.db"], 5, "no/such/folder"),
     "out": (["run", "model.py", "--out", "no/such/folder/p.yaml"], 2, "no/such/folder"),
     "option": (["run", "model.py", "--bugdet", "60s"], 2, "--bugdet"),
+    "objective": (["run", "model.py", "--objective", "fast"], 2, "'time-to-train', 'memory'"),
+    "no_samples": (
+        ["run", "model.py", "--objective", "time-to-train"],
+        2,
+        "add it like --train-samples 10M",
+    ),
+    "lone_samples": (
+        ["run", "model.py", "--train-samples", "10M"],
+        2,
+        "add --objective time-to-train, or leave it out",
+    ),
+    "other_samples": (
+        ["run", "model.py", "--objective=memory", "--min-throughput=9", "--train-samples=10M"],
+        2,
+        "--train-samples 10M means nothing to --objective memory",
+    ),
+    "zero_samples": (
+        ["run", "model.py", "--objective=time-to-train", "--train-samples=0"],
+        2,
+        "--train-samples '0' is no positive number",
+    ),
+    "some_samples": (
+        ["run", "model.py", "--objective=time-to-train", "--train-samples=many"],
+        2,
+        "write it like 50000, 50k or 10M",
+    ),
+    "no_least": (["run", "model.py", "--objective", "memory"], 2, "like --min-throughput 250"),
+    "lone_least": (
+        ["run", "model.py", "--min-throughput", "90%"],
+        2,
+        "add --objective memory, or leave it out",
+    ),
+    "zero_least": (
+        ["run", "model.py", "--objective=memory", "--min-throughput=0"],
+        2,
+        "--min-throughput '0' is no positive throughput",
+    ),
+    "negative_least": (
+        ["run", "model.py", "--objective=memory", "--min-throughput=-5%"],
+        2,
+        "a part of the baseline's like 90%",
+    ),
+    "word_least": (
+        ["run", "model.py", "--objective=memory", "--min-throughput=nan"],
+        2,
+        "--min-throughput 'nan' is no positive throughput",
+    ),
     "no_store": (["runs"], 5, "autotune run"),
 }
 
@@ -116,18 +193,70 @@ def test_the_command_counts_its_budget_from_the_start_of_its_process(autotune, a
     assert asked[0].started_at < before
 
 
+ASKED = {
+    "throughput": ([], FASTEST),
+    "10M": (["--objective=time-to-train", "--train-samples=10M"], TimeToTrain(samples=10**7)),
+    "1.5B": (
+        ["--objective=time-to-train", "--train-samples=1.5B"],
+        TimeToTrain(samples=1_500_000_000),
+    ),
+    "50_000": (
+        ["--objective=time-to-train", "--train-samples=50_000"],
+        TimeToTrain(samples=50_000),
+    ),
+    "250.5": (
+        ["--objective=memory", "--min-throughput=250.5"],
+        LeastMemory(min_throughput=250.5),
+    ),
+    "90%": (["--objective=memory", "--min-throughput=90%"], LeastMemory(min_share=0.9)),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_what_is_looked_for_is_understood(case, autotune, asked):
+    """Numbers as people write them, and a part of the baseline's throughput."""
+    options, objective = ASKED[case]
+    autotune("run", "model.py", *options)
+    assert asked[0].objective == objective
+
+
+def test_a_dry_run_says_what_is_looked_for(autotune):
+    """In words, and as JSON in the words of the options."""
+    options = ["--objective", "time-to-train", "--train-samples", "2M", "--dry-run"]
+    status, out, err = autotune("run", "model.py", *options)
+    assert status == 0, err
+    assert "would look for the least time to train on 2M samples" in out
+    document = json.loads(autotune("run", "model.py", *options, "--json")[1])
+    assert document["objective"] == {"name": "time-to-train", "train_samples": 2_000_000}
+
+
+def test_a_faster_plan_that_starts_too_late_keeps_the_baseline(autotune, tmp_path):
+    """Real trials: for few samples a long start-up is not worth five times the speed."""
+    (tmp_path / "model.py").write_text(TINY + PREPARING)
+    options = ["--objective=time-to-train", "--train-samples=40", "--knobs=prepared"]
+    done = typed_for_real(tmp_path, *options, "--budget", "3m", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "looking for the least time to train on 40 samples" in done.stderr
+    run = json.loads(done.stdout)
+    assert run["objective"] == {"name": "time-to-train", "train_samples": 40}
+    trials = json.loads(autotune("trials", "last", "--json")[1])
+    speeds = {t["plan"]["prepared"]: t["measurement"]["throughput"] for t in trials}
+    assert speeds[True] > 2 * speeds[False]
+    winner = run["winner"]
+    assert winner["kept_baseline"]
+    assert winner["plan"]["prepared"] is False
+    assert winner["train_s"] == winner["baseline_train_s"] < PREPARING_S
+    written = load_plan_file(tmp_path / "plan.yaml")
+    assert written.objective == run["objective"]
+    assert written.train_s == pytest.approx(winner["train_s"])
+    assert "40 samples" in autotune("show", "last")[1]
+
+
 def test_a_run_ends_with_a_confirmed_plan_that_can_be_used(autotune, tmp_path):
     """One JSON document on stdout, trials in the store, and a plan file that loads."""
     (tmp_path / "model.py").write_text(TINY + PAUSING)
     options = ["--knobs", "pause_s", "--budget", "6m", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "autotune", "run", "model.py", *options],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = typed_for_real(tmp_path, *options)
     assert done.returncode == 0, done.stderr
     run = json.loads(done.stdout)
     assert run["state"] == "done"

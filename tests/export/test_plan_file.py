@@ -32,6 +32,11 @@ WINNER = PlanFile(
     baseline_throughput=5_796.1,
     changes={"precision": "tensor cores: 1.9x"},
     remarks=("the batch is the same",),
+    objective={"name": "time-to-train", "train_samples": 10_000_000},
+    train_s=820.5,
+    baseline_train_s=1726.1,
+    start_s=10.5,
+    baseline_start_s=0.8,
     workload_path="/home/ada/model.py",
     workload_hash="0123456789ab",
     hardware={"device_name": "NVIDIA H200", "capability": [9, 0]},
@@ -83,6 +88,7 @@ def test_header_says_what_it_gave_and_how_to_use_it():
     assert "12,345.6 samples/s; the baseline 5,796.1" in header
     assert 'plan = autotune.load_plan("fast.yaml")' in header
     assert "the batch is the same" in header
+    assert "Looked for: the least time to train on 10M samples" in header
 
 
 def test_header_of_a_kept_baseline():
@@ -119,6 +125,8 @@ def test_user_knobs_are_part_of_the_plan(hand_written):
     [
         ("plan: {precison: bf16}", "unknown knob 'precison'; did you mean 'precision'?"),
         ("plan: {precison: bf16}", "belongs under user_knobs"),
+        ("plan: {}\nobjective: {name: fast}", "time-to-train, memory) and what it needs"),
+        ("plan: {}\nobjective: {name: time-to-train}", "give its name"),
         ("plan: {precision: bf61}", "precision=bf61 is not possible; did you mean 'bf16'?"),
         ("plan: {batch_size: 0}", "batch_size=0 is not possible; use a whole number from 1"),
         ("plan: {workers: -1}", "workers=-1 is not possible; use a whole number from 0"),

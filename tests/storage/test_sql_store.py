@@ -57,6 +57,21 @@ def test_a_measured_trial_comes_back_as_it_was(store, new_run, measurement):
     assert before <= trial.started_at <= trial.finished_at <= datetime.now(UTC)
 
 
+def test_a_conclusion_remembers_how_long_the_training_takes(store, new_run):
+    """Where that was looked for; with what was looked for, and None where it was not."""
+    objective = {"name": "time-to-train", "train_samples": 10_000_000}
+    times = {"train_s": 7e4, "baseline_train_s": 1e5, "start_s": 30.5, "baseline_start_s": 1.5}
+    for options, winner in (
+        ({"objective": objective}, replace(WINNER, **times)),
+        ({"numerics": "exact"}, WINNER),
+    ):
+        run = store.create_run(new_run(options=options))
+        store.finish_run(run.id, RunState.DONE, stop_reason="done", used_s=9.0, winner=winner)
+        assert store.run("last").winner == winner
+    looked_for = [run.new.objective for run in store.runs()]
+    assert looked_for == [{"name": "throughput"}, objective]
+
+
 def test_a_trial_remembers_its_ranks(store, new_run):
     """One-device trials and those on several of the same run stay apart."""
     run = store.create_run(new_run(options={"num_ranks": 4}))

@@ -20,6 +20,11 @@ RUN_OF_0002 = (
     "'{}', '{}', '{}', '{}', 60, 60, 'host:1:1', '2026-01-01 00:00:00')"
 )
 
+PLAN_OF_0005 = (
+    "(run_id, plan, kept_baseline, confirmed, throughput, baseline_throughput, how, changes, "
+    "remarks) VALUES (1, '{}', false, false, 2.0, 1.0, 'once', '{}', '[]')"
+)
+
 
 def _execute(url, statement):
     database = Database(locate(url))
@@ -66,6 +71,22 @@ def test_trials_of_an_older_store_ran_on_one_rank(url):
     store = open_store(url)
     assert [trial.num_ranks for trial in store.trials(1)] == [1]
     assert store.run("last").new.num_ranks == 1
+    store.close()
+
+
+def test_a_winner_of_an_older_store_was_the_fastest(url):
+    """A conclusion of before there were objectives is kept, without a time to train."""
+    database = Database(locate(url))
+    with database.writing() as session:
+        schema.upgrade(session.connection(), "0005")
+        session.execute(text(f"INSERT INTO runs {RUN_OF_0002}"))
+        session.execute(text(f"INSERT INTO plans {PLAN_OF_0005}"))
+    database.close()
+    store = open_store(url)
+    run = store.run("last")
+    assert run.winner.throughput == 2.0
+    assert run.winner.train_s is run.winner.start_s is None
+    assert run.new.objective == {"name": "throughput"}
     store.close()
 
 

@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 from dash.development.base_component import Component
 
 from autotune.dashboard import parts
-from autotune.report.words import UNKNOWN, cell, gib, samples, speedup, verdict
+from autotune.report.words import UNKNOWN, cell, duration, gib, samples, speedup, verdict
 from autotune.storage.statistics import Point
 
 
@@ -25,8 +25,16 @@ def headline(run: dict[str, Any], best: Point | None) -> Component:
             f"GiB; baseline {gib(winner['baseline_memory_bytes'])} GiB",
         ),
     ]
+    if winner["train_s"] is not None:
+        tiles.append(_time_to_train(winner))
     remarks = [dmc.Text(remark, fw=600, size="sm") for remark in winner["remarks"]]
     return dmc.Box([_tiles(tiles), dmc.Text(verdict(winner), size="sm"), *remarks], mb="md")
+
+
+def _time_to_train(winner: dict[str, Any]) -> Component:
+    ours, theirs = duration(winner["train_s"]), duration(winner["baseline_train_s"])
+    starts = f"start-up {duration(winner['start_s'])}, {duration(winner['baseline_start_s'])}"
+    return _tile("Time to train", ours, f"baseline {theirs}; {starts}")
 
 
 def _so_far(best: Point | None) -> Component:

@@ -7,6 +7,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from autotune.agent.objective import objective_from
 from autotune.dashboard import parts
 from autotune.dashboard.pages.conclusion import changes, headline
 from autotune.dashboard.source import Source
@@ -168,6 +169,7 @@ def _trials(columns: list[Column]) -> Component:
 def _about(run: RunRecord, where: Where) -> Iterator[tuple[str, parts.Child]]:
     view = run_view(run)
     yield "Workload", run.new.workload_path
+    yield "Objective", objective_from(run.new.objective).words
     yield "Machine", cell(view["hardware"].get("device_name"))
     yield "Devices", cell(view["hardware"].get("num_devices"))
     yield "Ranks in a trial", str(run.new.num_ranks)
