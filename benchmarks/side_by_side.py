@@ -1,12 +1,14 @@
 """Do trials on all devices at once finish as many times as fast, and measure the same?
 
-    python benchmarks/side_by_side.py gpt --rounds 2
+    python benchmarks/side_by_side.py gpt --seconds 60
 
-Runs the same plans on one device with its share of the cores, then on every device at once, each
-plan as often as there are devices, and compares trials per minute and measured throughputs.
+Runs the same plans over and over on one device with its share of the cores, then on every device
+at once, and compares trials per minute, phase by phase, and measured throughputs. No device ever
+waits for work, so neither the beginning nor the end is in the rate.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -20,6 +22,7 @@ REPOSITORY = Path(__file__).parents[1]
 sys.path[:0] = [str(REPOSITORY)]
 
 from autotune.agent.spaces import this_machine  # noqa: E402
+from autotune.cli.parsing import parse_budget  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
 from autotune.dispatch.site import LocalSite  # noqa: E402
 from autotune.search_space.space import Narrowing, build_space  # noqa: E402
@@ -49,14 +52,14 @@ def main():
 def parse_args():
     parser = argparse.ArgumentParser()
     parser.add_argument("example", choices=["gpt", "digits_cnn", "deep_mlp"])
-    parser.add_argument("--rounds", type=int, default=2, help="of the plans, on each device")
+    parser.add_argument("--seconds", type=parse_budget, default="60s", help="of each part")
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def part(args, devices, environment, cores):
     """Measure in a process of its own that sees so many devices, on these cores."""
-    command = [sys.executable, __file__, args.example, "--rounds", str(args.rounds)]
+    command = [sys.executable, __file__, args.example, "--seconds", f"{args.seconds:.0f}s"]
     done = subprocess.run(
         [*command, "--part", str(devices)],
         env=environment,
@@ -69,7 +72,7 @@ def part(args, devices, environment, cores):
 
 
 def measure(args):
-    """Return the seconds of all trials together, and the throughputs of each plan."""
+    """Return trials per minute, seconds by phase in the mean, and the throughputs of each plan."""
     workload = REPOSITORY / "examples" / f"{args.example}.py"
     logs = Path(tempfile.mkdtemp(prefix="side-by-side-"))
     with LocalSite(this_machine(1)) as site, RayRunner(site, log_dir=logs) as runner:
@@ -77,24 +80,42 @@ def measure(args):
         runner.start()
         space = build_space(site.facts(300.0), runner.hardware, Narrowing())
         plans = [space.plan(changes) for changes in CHANGES]
-        run(runner, plans * args.part, workload)  # the first trials wait for imports
-        start = time.monotonic()
-        results = run(runner, plans * args.part * args.rounds, workload)
-        seconds = time.monotonic() - start
-    found = [[r.measurement.throughput for p, r in results if p == plan] for plan in plans]
-    return {"seconds": seconds, "trials": len(results), "throughputs": found}
+        ended = run(runner, plans, workload, args.seconds)
+    # The first trials wait for imports, and find memory and files that nobody used before.
+    (start, _), *counted = ended[len(plans) * args.part - 1 :]
+    results = [finished for _, finished in counted]
+    found = [
+        [f.result.measurement.throughput for f in results if f.request.plan == plan]
+        for plan in plans
+    ]
+    return {
+        "per_minute": 60 * len(results) / (counted[-1][0] - start),
+        "phases_s": {name: statistics.fmean(map(of, results)) for name, of in PHASES.items()},
+        "throughputs": found,
+    }
 
 
-def run(runner, plans, workload):
-    todo = [request(number, plan, workload, runner) for number, plan in enumerate(plans, start=1)]
-    running, ended = 0, []
-    while todo or running:
-        while todo and running < runner.capacity:
-            runner.submit(todo.pop(0))
-            running += 1
-        for finished in runner.wait(5.0):
+PHASES = {
+    "building": lambda finished: finished.result.measurement.build_s,
+    "first step": lambda finished: finished.result.measurement.first_step_s,
+    "warm-up": lambda finished: finished.result.measurement.warm_up_s,
+    "windows": lambda finished: finished.result.measurement.measure_s,
+    "the tool": lambda finished: finished.result.overhead_s,
+}
+
+
+def run(runner, plans, workload, seconds):
+    """Keep every device busy; return the trials that ended and when."""
+    todo = itertools.cycle(plans)
+    started, running, ended = 0, 0, []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        while running < runner.capacity:
+            started, running = started + 1, running + 1
+            runner.submit(request(started, next(todo), workload, runner))
+        for finished in runner.wait(1.0):
             running -= 1
-            ended.append((finished.request.plan, finished.result))
+            ended.append((time.monotonic(), finished))
     return ended
 
 
@@ -111,10 +132,14 @@ def request(number, plan, workload, runner):
 
 
 def report(alone, together, devices):
-    rates = [60 * part["trials"] / part["seconds"] for part in (alone, together)]
+    rates = [part["per_minute"] for part in (alone, together)]
     print(f"trials per minute: {rates[0]:.1f} on 1 device, {rates[1]:.1f} on {devices}: ", end="")
     print(f"{rates[1] / rates[0]:.2f} times as many")
-    print("| plan | alone (samples/s) | beside others | ratio | spread alone, beside |")
+    print("| seconds of a trial | alone | beside others |")
+    print("|---|---|---|")
+    for name in PHASES:
+        print(f"| {name} | {alone['phases_s'][name]:.2f} | {together['phases_s'][name]:.2f} |")
+    print("\n| plan | alone (samples/s) | beside others | ratio | spread alone, beside |")
     print("|---|---|---|---|---|")
     pairs = zip(CHANGES, alone["throughputs"], together["throughputs"], strict=True)
     for changes, one, many in pairs:

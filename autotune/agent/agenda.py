@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autotune.agent.confirm import Ending
-from autotune.agent.durations import wall_clock_s
+from autotune.agent.durations import expected_s, wall_clock_s
 from autotune.agent.gate import TimeLeft
 from autotune.agent.history import SEARCH, History
 from autotune.agent.journal import Journal
@@ -13,6 +13,8 @@ from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import Stage
 from autotune.clock import Budget
 from autotune.trials.result import Purpose
+
+_SHORT_S = 20.0  # of a trial that is given up for being much longer than expected, at the least
 
 
 class Agenda:
@@ -68,8 +70,14 @@ class Agenda:
 
     def seconds_for(self, proposal: Proposal) -> float:
         """Return how long a trial may take at most, which `next` has just proposed."""
+        history = self._journal.history(proposal.num_ranks)
+        if proposal.purpose not in SEARCH:
+            return max(0.0, self._end_s)
+        if history.baseline is None:
+            return max(0.0, self._search_s)
         # A stage's share decides what is begun in it, not when that ends.
-        return max(0.0, self._search_s if proposal.purpose in SEARCH else self._end_s)
+        usual_s = expected_s(proposal.plan, history, self._ending.hardware)
+        return max(0.0, min(self._search_s, self._settings.overrun * max(usual_s, _SHORT_S)))
 
     def interesting_above(self, proposal: Proposal) -> float | None:
         """Return the throughput below which a trial cannot win and may stop, None: it may not."""

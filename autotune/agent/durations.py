@@ -19,6 +19,7 @@ _FIRST_STEP_S = {
 }
 # Of `default`, where it is known how many operations a step on a GPU launches.
 _ANY_FIRST_STEP_S, _FIRST_STEP_OF_OP_S = 4.0, 0.0175
+_LEAST_SCALE = 0.5
 _BLOCK_SHARE = 0.3  # of the whole model's first step, where only the repeated block is compiled
 _UNKNOWN_S = 10.0
 _CACHED = 0.5  # part of the first step that the compiler's cache saves at least
@@ -85,8 +86,10 @@ def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> flo
     scope_share = _BLOCK_SHARE if plan.get("compile_scope", "model") == "block" else 1.0
     known = _first_steps(history, ("default", str(plan.get("compile_scope", "model"))))
     # Modes take about the same multiple of `default`, whatever the model.
-    scale = max(known) / (prior["default"] * scope_share) if known else _scale(history, hardware)
-    return prior[str(plan["compile_mode"])] * scope_share * max(scale, 0.2)
+    by_ops = _scale(history, hardware)
+    scale = max(known) / (prior["default"] * scope_share) if known else by_ops
+    # What was seen may have come from the compiler's cache.
+    return prior[str(plan["compile_mode"])] * scope_share * max(scale, _LEAST_SCALE * by_ops)
 
 
 def _scale(history: History, hardware: Hardware) -> float:

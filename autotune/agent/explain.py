@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from autotune.agent.confirm import flipped_back
 from autotune.agent.history import History
+from autotune.agent.levers import in_words
 from autotune.agent.numerics import numerics_remark
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.space import on_ranks
@@ -45,7 +46,7 @@ def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
     ours, theirs = history.measured.get(plan), history.measured.get(without)
     old = without.values.get(name)
     if ours is None or theirs is None:
-        return f"came with {_origin(name, plan, history)}; not measured alone"
+        return f"{in_words(name, plan[name])}; {_origin(name, plan, history)}, not measured alone"
     effect = history.objective.effect(
         history.figures_of(plan, ours.throughput, ours.memory_bytes),
         history.figures_of(without, theirs.throughput, theirs.memory_bytes),
@@ -57,7 +58,7 @@ def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
 
 def _origin(name: str, plan: Plan, history: History) -> str:
     first = next((t for t in history.search if t.plan.values.get(name) == plan[name]), None)
-    return f"trial {first.number} ({first.reason})" if first else "the winner"
+    return f"came with trial {first.number}" if first else "came with the winner"
 
 
 def _batch_remark(plan: Plan, history: History) -> str | None:

@@ -110,7 +110,7 @@ _ACTS_ON: dict[Bound, tuple[str, ...]] = {
 # What some knobs can save is a part of the step, or what an idle device waits for.
 _SAVES = {
     "pin_memory": ("copy", "idle"),
-    "threads": ("data", "idle"),
+    **dict.fromkeys(("workers", "prefetch", "threads"), ("data", "idle")),
     "optimizer_impl": ("optimizer", "idle"),
 }
 _WHY = {
@@ -173,12 +173,17 @@ def why(name: str, value: Value, trial: Done, history: History) -> str:
     """Return in words why a knob's value may speed the trial's plan up."""
     if name in LOADER_KNOBS and waits_for_data(trial):
         return f"the loop waits {wait_share(trial):.0%} of the time for data"
+    words, found = in_words(name, value), history.diagnosis
     if (name, value) in _WHY_BACK:
-        return _WHY_BACK[name, value]
-    words, found = _WHY.get(name, "a choice that the workload offers"), history.diagnosis
+        return words
     if found is None or found.bound is None or name not in _ACTS_ON[found.bound]:
         return words
     return f"{words}; the baseline is bound by {found.bound.words} ({found.evidence[0]})"
+
+
+def in_words(name: str, value: Value) -> str:
+    """Return what a knob's value does, in words."""
+    return _WHY_BACK.get((name, value)) or _WHY.get(name, "a choice that the workload offers")
 
 
 def is_users(name: str, history: History) -> bool:

@@ -25,9 +25,9 @@ def whole_search(
     return (
         Remembered(found=earlier),
         _promising(settings, hardware, SURE),
-        Shardings(at_least=STRONG),
+        _shardings(settings, hardware, STRONG),
         _promising(settings, hardware, LIKELY),
-        Shardings(at_least=0.0),
+        _shardings(settings, hardware, 0.0),
         _promising(settings, hardware, settings.chance),
         _sampled(settings, hardware),
     )
@@ -48,30 +48,33 @@ def after_scouts(
     return (
         Remembered(found=earlier),
         Adopted(most=settings.adopted),
-        Shardings(at_least=STRONG),
+        _shardings(settings, hardware, STRONG),
         Focus(knobs=not_scouted, proposer=_promising(settings, hardware, LIKELY)),
-        Shardings(at_least=0.0),
+        _shardings(settings, hardware, 0.0),
         Focus(knobs=not_scouted, proposer=_promising(settings, hardware, settings.chance)),
         Focus(knobs=not_scouted, proposer=_sampled(settings, hardware)),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sampled:
-    """What the sampler proposes, as far as the forecast gives it a chance."""
+class _Worthwhile:
+    """What another proposer has, as far as the forecast gives it a chance."""
 
-    sampler: Sampler
+    proposer: Proposer
     promising: Promising
 
     def candidates(self, history: History) -> Iterator[Proposal]:
-        return self.promising.worthwhile(self.sampler.candidates(history), history)
+        return self.promising.worthwhile(self.proposer.candidates(history), history)
 
 
-def _sampled(settings: SearchSettings, hardware: Hardware) -> _Sampled:
-    return _Sampled(
-        sampler=Sampler(seed=settings.seed),
-        promising=_promising(settings, hardware, settings.slight_chance),
-    )
+def _sampled(settings: SearchSettings, hardware: Hardware) -> Proposer:
+    promising = _promising(settings, hardware, settings.slight_chance)
+    return _Worthwhile(proposer=Sampler(seed=settings.seed), promising=promising)
+
+
+def _shardings(settings: SearchSettings, hardware: Hardware, at_least: float) -> Proposer:
+    promising = _promising(settings, hardware, settings.chance)
+    return _Worthwhile(proposer=Shardings(at_least=at_least), promising=promising)
 
 
 def _inside_a_rank(history: History) -> Knobs:

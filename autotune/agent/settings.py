@@ -30,6 +30,7 @@ class SearchSettings:
         racing: a search trial may stop early when clearly below this part of the best;
             slower ones are never finalists.
         compile_patience: search time left, in expected first steps, for compiling to be tried.
+        overrun: times its expected duration after which a search trial is given up.
         max_rounds: of the confirmation.
     """
 
@@ -49,6 +50,7 @@ class SearchSettings:
     patience: int = 8
     racing: float = 0.95
     compile_patience: float = 1.5
+    overrun: float = 2.5
     max_rounds: int = 5
 
     @property
