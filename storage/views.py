@@ -152,10 +152,11 @@ def run_detail_view(
 
 
 def diagnoses(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
-    """Return what limits the step under the baseline and under the winner.
+    """Return what limits the step under the baseline and under the winner, on all their ranks.
 
     Keys: `baseline` and `winner`, each a `Diagnosis` as a mapping, null where there is none.
     """
+    trials = [trial for trial in trials if trial.num_ranks == run.new.num_ranks]
     ran = [trial for trial in trials if trial.purpose is Purpose.BASELINE]
     return _strict(
         {

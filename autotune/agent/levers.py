@@ -136,6 +136,7 @@ _WHY_BACK: dict[tuple[str, Value], str] = {
     ("precision", "fp32"): "casting may cost more than fewer bits save",
     ("compile_mode", "off"): "compiled code may be slower here",
     ("optimizer_impl", "default"): "its own implementation may be faster here",
+    ("compile_scope", "model"): "the compiler sees more at once, for more time",
     ("memory_format", "contiguous"): "some operator may lack the other layout",
     ("workers", 0): "workers may cost more than they load",
 }

@@ -27,9 +27,10 @@ _HOST_OF_BLOCKS = 0.7  # speed of a host that calls compiled blocks one by one, 
 _IDLES = 0.1  # share of the time from which a device waits for its host
 _KERNEL_S, _MOST_FIXED = 3e-6, 0.95  # what each kernel takes at the least; share of all of them
 _IDLE_UNITS = 0.05  # share of the baseline's batch that would run in the same time for nothing
-# How far the log speed may be off by any setting, by one that the user wrote down, and with each
-# doubling of the batch: something, and a part of what that promises.
-_DOUBT, _DOUBT_ABOUT_USER_KNOB, _LEAST_DOUBT = 0.03, 0.15, 0.002
+# How far the log speed may be off by any setting, by a sharding, whose worth the links decide, by
+# one that the user wrote down, and with each doubling of the batch: something, and a part of what
+# that promises.
+_DOUBT, _DOUBT_ABOUT_SHARDING, _DOUBT_ABOUT_USER_KNOB, _LEAST_DOUBT = 0.03, 0.06, 0.15, 0.002
 _DOUBT_ABOUT_DOUBLING, _DOUBT_ABOUT_BATCH = 0.02, 0.3
 _DOUBT_WITHOUT_DIAGNOSIS = 0.2  # about a doubling, where how the step divides is a guess
 
@@ -111,7 +112,9 @@ class Roofline:
         return self._together(self._history.best.plan)
 
     def _doubt(self, name: str) -> float:
-        doubt = _DOUBT_ABOUT_USER_KNOB if is_users(name, self._history) else _DOUBT
+        if is_users(name, self._history):
+            return _DOUBT_ABOUT_USER_KNOB
+        doubt = _DOUBT_ABOUT_SHARDING if name == "sharding" else _DOUBT
         share = self._share_acted_on(name)
         return doubt if share is None else min(doubt, max(share / 2, _LEAST_DOUBT))
 

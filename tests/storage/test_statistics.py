@@ -8,6 +8,8 @@ from autotune.errors import NotFoundError, UsageError
 from autotune.report.reading import read_run, read_trials
 from autotune.search_space.plan import Plan
 from autotune.storage.selection import Condition, count_trials, select_trials
+from autotune.storage.views import diagnoses
+from autotune.trials.diagnosis import Bound, Diagnosis
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -187,3 +189,18 @@ def test_a_trial_that_is_not_there_is_refused(store, run):
 def test_some_trials_come_in_the_order_asked_for(store, run):
     """Those that are gone are left out."""
     assert [t.number for t in store.some_trials(run.id, [9, 3, 99])] == [9, 3]
+
+
+def test_what_limits_the_baseline_is_that_of_all_its_ranks(store, new_run, measurement):
+    """The baseline of one-device trials, which came later, is another one."""
+    run = store.create_run(new_run(options={"num_ranks": 4}))
+    for number, (num_ranks, bound) in enumerate(((4, Bound.COMMUNICATION), (1, Bound.DATA)), 1):
+        plan, result = (
+            run.new.baseline,
+            TrialResult(
+                outcome=Outcome.OK, measurement=measurement(1.0), diagnosis=Diagnosis(bound=bound)
+            ),
+        )
+        store.start_trial(run.id, number, plan, Purpose.BASELINE, "", "", num_ranks=num_ranks)
+        store.finish_trial(run.id, number, result, used_s=float(number))
+    assert diagnoses(run, store.trials(run.id))["baseline"]["bound"] == "communication"
