@@ -27,8 +27,9 @@ class Conflict:
     reason: str
 
 
-# Seen on two ranks on a CPU (torch 2.13), save two: channels_last, from the sources of
-# `fully_shard`, and CUDA graphs, from https://github.com/pytorch/pytorch/issues/164264.
+# Seen on two ranks on a CPU (torch 2.13), save these: channels_last, from the sources of
+# `fully_shard`; CUDA graphs, from https://github.com/pytorch/pytorch/issues/164264 and from
+# https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs.
 CONFLICTS: tuple[Conflict, ...] = (
     Conflict(
         knobs=("static_graph", "accumulation"),
@@ -64,12 +65,41 @@ CONFLICTS: tuple[Conflict, ...] = (
         reason="torch has no fused kernel of this optimizer for the parts that FSDP makes; "
         "use optimizer_impl=foreach",
     ),
+    Conflict(
+        knobs=("cuda_graph", "compile_mode"),
+        found=lambda plan, facts: (
+            _is_recorded(plan) and plan.get("compile_mode", "off") in _CUDA_GRAPHS
+        ),
+        reason="that mode records CUDA graphs of its own, which cannot be recorded in turn; use "
+        "compile_mode=default",
+    ),
+    Conflict(
+        knobs=("cuda_graph", "precision"),
+        found=lambda plan, facts: _is_recorded(plan) and plan.get("precision", "fp32") == "fp16",
+        reason="with fp16 the host looks at the gradients before it lets the optimizer step",
+    ),
+    Conflict(
+        knobs=("cuda_graph", "accumulation"),
+        found=lambda plan, facts: _is_recorded(plan) and int(plan.get("accumulation", 1)) > 1,
+        reason="with accumulation not every call ends in a step of the optimizer",
+    ),
+    Conflict(
+        knobs=("cuda_graph", "activation_checkpointing"),
+        found=lambda plan, facts: (
+            _is_recorded(plan) and plan.get("activation_checkpointing", "none") != "none"
+        ),
+        reason="checkpointing reads the state of the random numbers on the host",
+    ),
 )
 
 
 def conflict(plan: Plan, facts: WorkloadFacts) -> Conflict | None:
     """Return the first combination in the plan that cannot run, None for a plan that can."""
     return next((one for one in CONFLICTS if one.found(plan, facts)), None)
+
+
+def _is_recorded(plan: Plan) -> bool:
+    return plan.get("cuda_graph", "off") == "step"
 
 
 def _is_fsdp(plan: Plan) -> bool:

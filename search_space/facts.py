@@ -19,6 +19,7 @@ class WorkloadFacts:
         has_conv2d: the model holds a two-dimensional convolution.
         optimizer_class: for example `AdamW`.
         optimizer_impls: which of `foreach`, `fused` its constructor takes on this device.
+        recordable: the optimizer can be part of a CUDA graph.
         compiler_problem: why torch.compile cannot work here, or None when it can.
         bf16, fp16: the device computes in it natively.
         user_knobs: the workload's `KNOBS`, baseline first.
@@ -39,6 +40,7 @@ class WorkloadFacts:
     has_conv2d: bool = False
     optimizer_class: str = "AdamW"
     optimizer_impls: tuple[str, ...] = ()
+    recordable: bool = False
     compiler_problem: str | None = None
     bf16: bool = True
     fp16: bool = True

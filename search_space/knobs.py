@@ -50,7 +50,7 @@ class Knob:
         values: its values at a site, baseline first, or `Out`.
         known: every value it can have anywhere; empty when that depends on the workload.
         active: whether it applies beside the other values of a plan.
-        guarded: values that run only after `--allow VALUE`.
+        guarded: values that run only after `--allow VALUE`, or where `--fix` names them.
         any_count: `--fix` and plan files may name any positive integer, not only `values`.
     """
 
@@ -75,6 +75,7 @@ SHARDINGS = ("ddp", "zero1", "fsdp_zero2", "fsdp_zero3", "hsdp")
 BUCKETS_MB = (25, 1, 5, 10, 50, 100, 200)
 COMM_HOOKS = ("none", "bf16", "fp16")
 CHECKPOINTING = ("none", "selective", "every-4", "every-2", "full")
+CUDA_GRAPH = ("off", "step")
 ON_OFF = (False, True)
 _ONE_RANK = "a trial has one rank, so nothing is spread or communicated"
 
@@ -162,6 +163,14 @@ def _optimizer_impl(site: Site) -> tuple[Value, ...] | Out:
     return ("default", *site.facts.optimizer_impls)
 
 
+def _cuda_graph(site: Site) -> tuple[Value, ...] | Out:
+    if site.num_ranks > 1:
+        return Out("a step is recorded on one device only")
+    if not site.facts.recordable:
+        return Out(f"{site.facts.optimizer_class} does not take capturable")
+    return _cuda_only(site, CUDA_GRAPH)
+
+
 def _threads(site: Site) -> tuple[Value, ...] | Out:
     if site.hardware.device_kind == "cuda":
         # Threads that spin while they wait for the next CPU operator take the cores from the
@@ -210,7 +219,7 @@ CATALOGUE: tuple[Knob, ...] = (
     ),
     Knob(
         name="compile_scope",
-        doc="compile the whole model, or each repeated block (faster to compile)",
+        doc="compile the whole model, or its blocks and layers one by one (compiles faster)",
         numerics=Numerics.ROUNDING,
         values=_compile_scope,
         known=("model", "block"),
@@ -279,6 +288,14 @@ CATALOGUE: tuple[Knob, ...] = (
         numerics=Numerics.ROUNDING,
         values=_optimizer_impl,
         known=("default", "foreach", "fused"),
+    ),
+    Knob(
+        name="cuda_graph",
+        doc="record the whole step once and replay it by one launch; no Python runs in it again",
+        numerics=Numerics.ROUNDING,
+        values=_cuda_graph,
+        known=CUDA_GRAPH,
+        guarded=("step",),
     ),
     Knob(
         name="cudnn_benchmark",

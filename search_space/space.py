@@ -332,8 +332,11 @@ def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing) -> Dom
         if knob.name not in narrowing.allow:
             note = f"its numerics class {knob.numerics.value!r} is wider than --numerics"
             return Domain(knob=knob, values=base, note=f"{note} {widest.value}")
-    kept = tuple(v for v in values if v not in knob.guarded or spell(v) in narrowing.allow)
-    return Domain(knob=knob, values=kept)
+    asked_for = {*narrowing.allow, *(text for name, text in narrowing.fix if name == knob.name)}
+    guarded = [spell(v) for v in values if v in knob.guarded and spell(v) not in asked_for]
+    kept = tuple(v for v in values if spell(v) not in guarded)
+    note = f"--allow {','.join(guarded)} lets more of it in" if guarded else ""
+    return Domain(knob=knob, values=kept, note=note)
 
 
 def _fix(space: Space, fixed: Mapping[str, str]) -> Space:

@@ -1,8 +1,8 @@
 """Applies a plan to a workload: the one code path of trials and of users' own training.
 
-Order: seed, build with the user's knobs, memory format, move, activation checkpointing, compile
-per block, shard (see `sharding`), compile the whole model, optimizer, loader. Each knob has one
-function here.
+Order: seed, build on the device with the user's knobs (see `building`), memory format, activation
+checkpointing, compile per block, shard (see `sharding`), compile the whole model, optimizer,
+loader. Each knob has one function here.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
-from autotune.trials.blocks import find_blocks, replace_module
+from autotune.trials.blocks import find_beside, find_blocks, replace_module
+from autotune.trials.building import build_for_parts, build_on_device
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.loader import build_loader
-from autotune.trials.materialise import build_unplaced
 from autotune.trials.ranks import ALONE, Ranks
 from autotune.trials.request import RankPlace
 from autotune.trials.sharding import (
@@ -89,16 +89,17 @@ def build_model(
 ) -> tuple[nn.Module, Sharded]:
     """Return the model on its device, checkpointed, compiled (lazily) and sharded."""
     cut = cuts_parameters(plan, ranks.place)
-    model = build_unplaced(workload, plan, ranks) if cut else workload.model(plan.values)
+    if cut:
+        model = build_for_parts(workload, plan, device, ranks)
+    else:
+        model = build_on_device(workload, plan, device)
     if plan.get("memory_format", "contiguous") == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if not cut:
-        model = model.to(device)
     blocks = find_blocks(model.train(), workload)
     blocks = apply_activation_checkpointing(model, plan, blocks)
-    apply_compile(blocks, plan, "block")
+    compile_blocks(model, blocks, plan)
     sharded = shard(model, blocks, plan, ranks, device.type)
-    apply_compile([model], plan, "model")
+    compile_model(model, plan)
     return model, sharded
 
 
@@ -159,14 +160,27 @@ def _keep_arithmetic(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Checkpoint
     return CheckpointPolicy.MUST_SAVE if op in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-def apply_compile(modules: list[nn.Module], plan: Plan, scope: str) -> None:
-    """Compile each module in place if the plan has this scope; it happens at the first step."""
-    mode = str(plan.get("compile_mode", "off"))
-    if mode == "off" or plan.get("compile_scope", "model") != scope:
+def compile_blocks(model: nn.Module, blocks: list[nn.Module], plan: Plan) -> None:
+    """Compile each block, and what computes beside them, by itself if the plan says so.
+
+    A model's head is one layer among many and may be a large part of the work. Where its shape
+    misses what tensor cores need, as a vocabulary of 50257 does, compiled code pads it.
+    """
+    if plan.get("compile_scope", "model") != "block" or not _is_compiled(plan):
         return
-    _check_found(modules, f"compile_scope={scope}")
-    for module in modules:
-        _compile_in_place(module, mode)
+    _check_found(blocks, "compile_scope=block")
+    for module in (*blocks, *find_beside(model, blocks)):
+        _compile_in_place(module, str(plan["compile_mode"]))
+
+
+def compile_model(model: nn.Module, plan: Plan) -> None:
+    """Compile the whole model if the plan says so; it happens at the first step."""
+    if plan.get("compile_scope", "model") == "model" and _is_compiled(plan):
+        _compile_in_place(model, str(plan["compile_mode"]))
+
+
+def _is_compiled(plan: Plan) -> bool:
+    return bool(plan.get("compile_mode", "off") != "off")
 
 
 def _compile_in_place(module: nn.Module, mode: str) -> None:
@@ -192,7 +206,7 @@ def check_compiled(plan: Plan) -> None:
     Raises:
         InvalidPlanError: when the compiler found nothing that it can compile.
     """
-    if plan.get("compile_mode", "off") == "off":
+    if not _is_compiled(plan):
         return
     from torch._dynamo.utils import counters  # noqa: PLC0415  2 s that eager plans need not wait
 
@@ -221,6 +235,8 @@ def build_optimizer(
     if impl != "default":
         optimizer = with_implementation(optimizer, impl)
     alone = place is None or place.world_size == 1
+    if plan.get("cuda_graph", "off") == "step":
+        optimizer = recordable(optimizer)
     if alone or plan.get("sharding", "ddp") != "zero1":
         return optimizer
     return shard_optimizer(optimizer)
@@ -235,6 +251,32 @@ def with_implementation(optimizer: Optimizer, impl: str) -> Optimizer:
     accepted = inspect.signature(type(optimizer).__init__).parameters
     if impl not in accepted:
         raise InvalidPlanError(f"{type(optimizer).__name__} does not take {impl}=True")
-    flags = {flag: flag == impl for flag in ("foreach", "fused") if flag in accepted}
+    return _rebuilt(optimizer, {f: f == impl for f in ("foreach", "fused") if f in accepted})
+
+
+def recordable(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer of the same class and arguments that a CUDA graph can hold.
+
+    Its learning rate is a tensor: a graph keeps numbers as they were when it was recorded, and
+    a scheduler of torch's own fills a tensor with the new rate.
+
+    Raises:
+        InvalidPlanError: when its constructor does not take `capturable`.
+    """
+    if not is_recordable(optimizer):
+        raise InvalidPlanError(f"{type(optimizer).__name__} does not take capturable=True")
+    rebuilt = _rebuilt(optimizer, {"capturable": True})
+    for group in rebuilt.param_groups:
+        device = group["params"][0].device
+        group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
+    return rebuilt
+
+
+def is_recordable(optimizer: Optimizer) -> bool:
+    """Whether its constructor takes `capturable`."""
+    return "capturable" in inspect.signature(type(optimizer).__init__).parameters
+
+
+def _rebuilt(optimizer: Optimizer, flags: dict[str, bool]) -> Optimizer:
     groups = [{**group, **flags} for group in optimizer.param_groups]
     return type(optimizer)(groups, **(constructor_arguments(optimizer) | flags))

@@ -1,6 +1,7 @@
-"""Finds the repeated blocks of a model, and swaps a module for another in its parent."""
+"""Finds the repeated blocks of a model and what stands beside them; swaps a module for another."""
 
 import itertools
+from collections.abc import Iterator, Sequence
 
 from torch import nn
 
@@ -24,6 +25,21 @@ def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
     return best if len(best) >= 2 else []
 
 
+def find_beside(model: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[nn.Module]:
+    """Yield the largest modules outside of the blocks that multiply matrices, such as a head.
+
+    Lookups and norms are none: a compiler finds nothing to do in one of them alone.
+    """
+    for child in model.children():
+        holds_blocks = any(module in blocks for module in child.modules())
+        if child in blocks:
+            continue
+        if holds_blocks or isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from find_beside(child, blocks)
+        elif _multiplies(child):
+            yield child
+
+
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     """Put `new` wherever `old` stands in `model`."""
     for parent in list(model.modules()):
@@ -35,6 +51,11 @@ def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 def _runs(parent: nn.Module) -> list[list[nn.Module]]:
     groups = itertools.groupby(parent.children(), key=type)
     return [run for _, group in groups if (run := [m for m in group if _num_parameters([m])])]
+
+
+def _multiplies(module: nn.Module) -> bool:
+    dense = (m for m in module.modules() if not isinstance(m, nn.Embedding | nn.EmbeddingBag))
+    return any(p.dim() >= 2 for m in dense for p in m.parameters(recurse=False))
 
 
 def _num_parameters(modules: list[nn.Module]) -> int:

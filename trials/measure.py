@@ -175,7 +175,8 @@ class Meter:
         return check_finite(*self._ranks.mean(loss.detach().item()))
 
     def _is_settled(self, times: list[float], elapsed_s: float) -> bool:
-        if len(times) < max(_SETTLED_STEPS, self._protocol.min_warm_up_steps):
+        at_least = max(_SETTLED_STEPS, self._protocol.min_warm_up_steps)
+        if len(times) < at_least or not self._step.is_ready:
             return False
         last = times[-_SETTLED_STEPS:]
         settled = max(last) - min(last) <= _SETTLED_SPREAD * statistics.median(last)

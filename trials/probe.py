@@ -24,7 +24,7 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import batch_does_not_divide
-from autotune.trials.apply import build_optimizer, with_implementation
+from autotune.trials.apply import build_optimizer, is_recordable, with_implementation
 from autotune.trials.blocks import find_blocks
 from autotune.trials.failure import InvalidPlanError, one_line, user_traceback
 from autotune.trials.forkable import is_forkable
@@ -62,6 +62,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         has_conv2d=any(isinstance(m, nn.Conv2d) for m in model.modules()),
         optimizer_class=type(optimizer).__name__,
         optimizer_impls=tuple(i for i in ("foreach", "fused") if _takes(optimizer, i)),
+        recordable=is_recordable(optimizer),
         compiler_problem=compiler_problem(hardware),
         bf16=hardware.capability is None or hardware.capability >= (8, 0),
         fp16=hardware.capability is not None and hardware.capability >= (7, 0),

@@ -24,8 +24,8 @@ from torch.optim import Optimizer
 
 from autotune.search_space.conflicts import FSDP
 from autotune.search_space.plan import Plan
+from autotune.trials.building import materialise
 from autotune.trials.failure import InvalidPlanError
-from autotune.trials.materialise import materialise
 from autotune.trials.ranks import Ranks
 from autotune.trials.request import RankPlace
 
@@ -68,8 +68,8 @@ def shard(
     """Spread the model over the ranks as `plan` says.
 
     Args:
-        model: on the rank's device; for FSDP still on the CPU, from where it moves block by block,
-            or on the meta device.
+        model: on the rank's device; for FSDP it may still be on the CPU, from where it moves block
+            by block, or on the meta device.
         blocks: what FSDP shards by itself, in order.
         plan: names the strategy.
         ranks: this one and its peers.

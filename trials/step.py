@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.search_space.plan import Plan
+from autotune.trials.recording import RecordedStep
 from autotune.trials.sharding import ComputeLoss, Sharded
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -66,13 +67,33 @@ class Step:
         self._non_blocking = bool(plan.get("pin_memory", False))
         channels_last = plan.get("memory_format", "contiguous") == "channels_last"
         self._image_format = torch.channels_last if channels_last else torch.preserve_format
+        self._recorded = self._recorder() if self.is_recorded else None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether calls replay one recorded step. `loss`, `backward` and `update` never do."""
+        graph = self.plan.get("cuda_graph", "off") == "step" and self.device.type == "cuda"
+        return graph and self.accumulation == 1
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether calls run as they will from now on: a step to record has been recorded."""
+        return self._recorded is None or self._recorded.is_ready
+
+    def _recorder(self) -> RecordedStep:
+        return RecordedStep(self._train, self.move, self.device, non_blocking=self._non_blocking)
 
     def __call__(self, batch: Any) -> Tensor:
         """Train on one batch from the loader and return its loss, detached, on the device.
 
         The optimizer steps in every `accumulation`-th call.
         """
-        loss = self.loss(self.move(batch))
+        if self._recorded is not None:
+            return self._recorded(batch)
+        return self._train(self.move(batch))
+
+    def _train(self, batch: Any) -> Tensor:
+        loss = self.loss(batch)
         self.backward(loss)
         if self._micro_steps == self.accumulation:
             self.update()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from torch.utils.data import DataLoader
@@ -29,6 +30,8 @@ def main(example, blocks_of):
     apply_process_settings(args)
     torch.manual_seed(args.seed)
     step, loader = build_step(example, blocks_of, args, device), build_loader(example, args)
+    if args.cuda_graph == "step":
+        step = recorded(step, loader)
     samples_per_s = measure(step, loader, args, device)
     print(json.dumps({"samples_per_s": samples_per_s, "settings": vars(args)}, default=str))
 
@@ -41,6 +44,7 @@ def parse_args(example):
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--compile", default="off", dest="compile_mode")
     parser.add_argument("--compile-scope", default="model")
+    parser.add_argument("--cuda-graph", default="off")
     parser.add_argument("--fused", action="store_const", const="fused", dest="optimizer_impl")
     parser.add_argument("--foreach", action="store_const", const="foreach", dest="optimizer_impl")
     parser.add_argument("--checkpoint", default="none", dest="activation_checkpointing")
@@ -134,19 +138,48 @@ def compile_model(model, blocks_of, args):
     if args.compile_mode == "off":
         return
     mode = None if args.compile_mode == "default" else args.compile_mode
-    for part in blocks_of(model) if args.compile_scope == "block" else [model]:
-        part.compile(mode=mode)
+    if args.compile_scope == "model":
+        model.compile(mode=mode)
+        return
+    for block in blocks_of(model):
+        block.compile(mode=mode)
+    for layer in model.children():
+        if isinstance(layer, nn.Linear):
+            # `layer.compile()` leaves torch's own layers as they are.
+            layer.forward = torch.compile(lambda x, run=layer.forward: run(x), mode=mode)
 
 
 def build_optimizer(example, model, args):
     build = getattr(example, "build_optimizer", lambda p: torch.optim.AdamW(p, lr=1e-4))
     optimizer = build(model.parameters())
-    if args.optimizer_impl in (None, "default"):
+    flags = {"capturable": True} if args.cuda_graph == "step" else {}
+    if args.optimizer_impl not in (None, "default"):
+        flags |= {"foreach": False, "fused": False, args.optimizer_impl: True}
+    if not flags:
         return optimizer
     taken = inspect.signature(type(optimizer)).parameters
     arguments = {k: v for k, v in optimizer.defaults.items() if k in taken}
-    flags = {"foreach": False, "fused": False, args.optimizer_impl: True}
     return type(optimizer)(model.parameters(), **{**arguments, **flags})
+
+
+def recorded(step, loader):
+    """One step as a CUDA graph, as torch's notes on CUDA tell to record it."""
+    batches, inputs = endless(loader), [tensor.cuda() for tensor in next(iter(loader))]
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(next(batches))
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        step(inputs)
+
+    def replay(batch):
+        for place, tensor in zip(inputs, batch, strict=True):
+            place.copy_(tensor, non_blocking=True)
+        graph.replay()
+
+    return replay
 
 
 def build_loader(example, args):

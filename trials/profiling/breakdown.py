@@ -80,6 +80,8 @@ def on_device(operations: Sequence[Operation], steps: Steps) -> Breakdown | None
     if not any(op.kind == "kernel" for op in running):
         return None
     busy = _in_steps(_by_part(running), steps)
+    if not any(op.part in _COMPUTED for op in running):
+        busy = {part: share for part, share in busy.items() if part not in _COMPUTED}
     idle = max(0.0, 1.0 - sum(busy.values()))
     data = min(idle, steps.data_wait_share)
     arithmetic, rest = _by_cause(running, steps)

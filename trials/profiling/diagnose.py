@@ -34,6 +34,9 @@ _WITHOUT_DEVICE = {
     "idle": "there is no device beside the host",
     "other": "what the host does besides counts to the part that does it",
 }
+_RECORDED = dict.fromkeys(
+    ("forward", "backward", "optimizer"), "a recorded step is one launch, all of it is in `other`"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,5 +216,7 @@ def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
 
 
 def _not_there(subject: Subject) -> dict[str, str]:
-    """Return the shares that a step on this device does not have, with why."""
+    """Return the shares that such a step does not have, with why."""
+    if subject.step.is_recorded:
+        return _RECORDED
     return {} if subject.step.device.type == "cuda" else _WITHOUT_DEVICE

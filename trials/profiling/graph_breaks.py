@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from autotune.search_space.plan import Plan
-from autotune.trials.apply import apply_compile
+from autotune.trials.apply import compile_model
 from autotune.trials.diagnosis import Finding, FindingKind
 from autotune.trials.loader import Feed
 from autotune.trials.profiling.users_code import is_theirs
@@ -44,7 +44,7 @@ def graph_breaks(step: Step, feed: Feed, folder: Path) -> tuple[Finding, ...]:
         folder: of the workload; a break in a library is told with its own file and line.
     """
     if step.plan.get("compile_mode", "off") == "off":
-        apply_compile([step.model], _COMPILED, "model")
+        compile_model(step.model, _COMPILED)
     torch.compiler.reset()
     batch = step.move(feed.next())
     with _messages() as messages, torch.compiler.set_stance(force_backend="eager"):

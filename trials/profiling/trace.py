@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.trials.profiling.parts import TRACE_PREFIX, Part
+from autotune.trials.profiling.parts import LAST, TRACE_PREFIX
 from autotune.trials.profiling.spans import Span
 
 _DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset"}
@@ -116,8 +116,8 @@ class _Parts:
         )
         self._marks: list[tuple[float, float, str]] = marks
         self._starts = [start for start, _, _ in marks]
-        # A step ends with its optimizer.
-        ends = itertools.accumulate(part == Part.OPTIMIZER.value for _, _, part in marks)
+        last = [part.value for part in LAST]
+        ends = itertools.accumulate(part in last for _, _, part in marks)
         self._steps = [0, *ends][: len(marks)]
 
     def at(self, moment: float) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""A training step recorded as one CUDA graph and replayed by one launch.
+
+The host prepares hundreds of kernels for a step; where they are short, the device waits for it
+most of the time. A graph holds all of them, from the forward pass to the optimizer: Python does
+not run again, only the batch in the graph's input changes. The procedure is that of torch's
+"whole-network capture" (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_structure
+
+from autotune.trials.failure import InvalidPlanError
+
+# Real steps before the recording: they make the optimizer's state and what libraries make once.
+_STEPS_BEFORE = 3
+
+TrainOn = Callable[[Any], Tensor]
+
+
+class RecordedStep:
+    """Trains as `train` does, after some steps by replaying what it did.
+
+    Args:
+        train: takes a batch on the device through forward, backward and optimizer, and returns
+            the loss. Any batch of the same shapes must lead to the same operations.
+        move: copies a batch to the device.
+        device: a CUDA device.
+        non_blocking: whether batches are page-locked.
+    """
+
+    def __init__(
+        self,
+        train: TrainOn,
+        move: Callable[[Any], Any],
+        device: torch.device,
+        *,
+        non_blocking: bool,
+    ) -> None:
+        self._train, self._move = train, move
+        self._device, self._non_blocking = device, non_blocking
+        self._stream = torch.cuda.Stream(device)
+        self._num_before = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._input: Any = None
+        self._loss: Tensor
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next step is a replay."""
+        return self._graph is not None
+
+    def __call__(self, batch: Any) -> Tensor:
+        """Train on one batch from the loader and return its loss, on the device.
+
+        Raises:
+            InvalidPlanError: when the step cannot be recorded.
+        """
+        if self._num_before < _STEPS_BEFORE:
+            self._num_before += 1
+            return self._beside(batch)
+        if self._graph is None:
+            self._graph = self._record(batch)
+        elif alike(batch, self._input):
+            self._refill(batch)
+        else:
+            return self._beside(batch)
+        self._graph.replay()
+        return self._loss.clone()  # the next replay overwrites it
+
+    def _beside(self, batch: Any) -> Tensor:
+        """Train without the graph, on the stream that it is recorded on."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            loss = self._train(self._move(batch))
+        current.wait_stream(self._stream)
+        return loss
+
+    def _record(self, batch: Any) -> torch.cuda.CUDAGraph:
+        """Return the graph of a step on the batch; recording it trains nothing."""
+        self._input = self._move(batch)
+        check_tensors(self._input)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Threads of the loader may allocate page-locked memory meanwhile.
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+                self._loss = self._train(self._input)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            cause = error.__context__ or error
+            raise InvalidPlanError(
+                "the step cannot be recorded as a CUDA graph "
+                f"({str(cause).splitlines()[0]}); .item(), .cpu(), printing a tensor and shapes "
+                "that depend on values make the host wait, which a graph cannot"
+            ) from error
+        return graph
+
+    def _refill(self, batch: Any) -> None:
+        for place, new in zip(tree_leaves(self._input), tree_leaves(batch), strict=True):
+            place.copy_(new, non_blocking=self._non_blocking)
+
+
+def check_tensors(batch: Any) -> None:
+    """Check that a batch holds nothing but tensors: anything else would never change again.
+
+    Raises:
+        InvalidPlanError: when it does.
+    """
+    others = [leaf for leaf in tree_leaves(batch) if not isinstance(leaf, Tensor)]
+    if others:
+        raise InvalidPlanError(
+            f"the batch holds a value of type {type(others[0]).__name__}; a recorded step reads "
+            "new values from tensors only"
+        )
+
+
+def alike(batch: Any, recorded: Any) -> bool:
+    """Whether a batch has the structure, shapes and dtypes of the recorded one."""
+    return tree_structure(batch) == tree_structure(recorded) and all(
+        isinstance(one, Tensor) and one.shape == other.shape and one.dtype == other.dtype
+        for one, other in zip(tree_leaves(batch), tree_leaves(recorded), strict=True)
+    )
