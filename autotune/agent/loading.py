@@ -1,7 +1,8 @@
 """How long the loop will wait for data under a plan, learnt from those that were measured.
 
 Without workers the loop loads each batch itself, so loading adds to computing. Workers load beside
-it: then the loop waits only for what they cannot do in the time of computing.
+it: then the loop waits only for what they cannot do in the time of computing. Where both share too
+few cores, on a CPU, what the one saves the others get.
 """
 
 import math
@@ -15,7 +16,9 @@ from autotune.search_space.plan import Plan
 _LEAST_SHARE = 1e-3  # of the time that a loop must compute in
 _HANDING_OVER_S = 3e-4  # what the loop itself needs to get a batch from a worker's process
 _SETUP = ("workers", "prefetch", "batch_size", "pin_memory", "threads")  # of a loader
-_DOUBT, _UNKNOWN = 0.02, 0.25  # deviation of the log loading time, measured and not
+# Deviation of the log loading time where nothing is known of so many workers, where it is, and for
+# each doubling to a batch that they were measured with.
+_UNKNOWN, _DOUBT, _DOUBT_ABOUT_DOUBLING = 0.25, 0.02, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +29,13 @@ class Loading:
         in_loop_s: without workers.
         with_workers_s: by the number of workers and the batch, where those were the limit.
         measured: how else the loader was set up in those plans.
+        cores: that the loop computes on, too; None where a device computes.
     """
 
     in_loop_s: float
     with_workers_s: dict[tuple[int, int], float]
     measured: frozenset[Plan] = frozenset()
+    cores: int | None = None
 
     def step_s(self, plan: Plan, compute_s: float, slower: float = 1.0) -> float:
         """Return the seconds per sample of a loop that computes for `compute_s` of them.
@@ -45,14 +50,19 @@ class Loading:
             return compute_s + self.in_loop_s * slower
         batch = int(plan["batch_size"])
         handing_over_s = _HANDING_OVER_S / batch
-        return max(compute_s + handing_over_s, self._loader_s(workers, batch) * slower)
+        taken_s = _share_taken(plan, self.cores) * compute_s
+        return max(compute_s + handing_over_s, self._loader_s(workers, batch) * slower + taken_s)
 
     def doubt(self, plan: Plan) -> float:
         """Return how far loading may be off, in the logarithm: less where it was measured."""
         workers = int(plan.get("workers", 0))
         if _setup(plan) in self.measured:
             return 0.0
-        return _DOUBT if not workers or self._batches(workers) else _UNKNOWN
+        if not workers:
+            return _DOUBT
+        known, batch = self._batches(workers), int(plan["batch_size"])
+        doublings = min((abs(math.log2(other / batch)) for other in known), default=math.inf)
+        return min(_UNKNOWN, _DOUBT + _DOUBT_ABOUT_DOUBLING * doublings)
 
     def _batches(self, workers: int) -> list[int]:
         return [batch for count, batch in self.with_workers_s if count == workers]
@@ -63,12 +73,18 @@ class Loading:
             nearest = min(known, key=lambda other: abs(math.log(other / batch)))
             return self.with_workers_s[workers, nearest]
         # Each process loads as fast as the loop did, or as those that were measured.
-        each_s = [seconds * count for (count, _), seconds in self.with_workers_s.items()]
-        return max([self.in_loop_s, *each_s]) / workers
+        known_s = self.with_workers_s.items()
+        each_s = [seconds * self._at_once(count) for (count, _), seconds in known_s]
+        return max([self.in_loop_s, *each_s]) / self._at_once(workers)
+
+    def _at_once(self, workers: int) -> int:
+        return workers if self.cores is None else min(workers, self.cores)
 
 
 def loading_of(history: History) -> Loading:
     """Return what the measured plans say about the loader."""
+    site = history.space.site
+    cores = site.cores_per_rank if site.hardware.device_kind == "cpu" else None
     in_loop: list[float] = []
     by_workers: dict[tuple[int, int], list[float]] = {}
     measured: set[Plan] = set()
@@ -77,12 +93,13 @@ def loading_of(history: History) -> Loading:
         if not waits_for_data(trial) and workers:
             continue
         seconds = by_workers.setdefault((workers, batch), []) if workers else in_loop
-        seconds.append(_loader_s(trial, workers))
+        seconds.append(_loader_s(trial, workers, cores))
         measured.add(_setup(trial.plan))
     return Loading(
         in_loop_s=statistics.median(in_loop or [0.0]),
         with_workers_s={setup: statistics.median(s) for setup, s in by_workers.items()},
         measured=frozenset(measured),
+        cores=cores,
     )
 
 
@@ -100,6 +117,16 @@ def computing_share(trial: Done) -> float:
     return max(_LEAST_SHARE, 1.0 - wait_share(trial))
 
 
-def _loader_s(trial: Done, workers: int) -> float:
-    """A loop that waits for its workers is as slow as they are."""
-    return (1.0 if workers else wait_share(trial)) / trial.throughput
+def _loader_s(trial: Done, workers: int, cores: int | None) -> float:
+    """A loop that waits for its workers is as slow as they are, with the cores that it leaves."""
+    if not workers:
+        return wait_share(trial) / trial.throughput
+    return 1.0 / trial.throughput - _share_taken(trial.plan, cores) * compute_s(trial)
+
+
+def _share_taken(plan: Plan, cores: int | None) -> float:
+    """Return the share of the cores that computing takes from the workers while it goes on."""
+    threads, workers = int(plan.get("threads", 1)), int(plan.get("workers", 0))
+    if cores is None or threads + workers <= cores:
+        return 0.0
+    return min(1.0, threads / cores)

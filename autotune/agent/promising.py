@@ -228,7 +228,8 @@ def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
     changed = [name for name in one.plan.diff(one.base.plan) if name in one.plan]
     # Where nothing may win yet, any plan that may is a gain.
     ratio = math.exp(one.outlook.worth.log) / reached if reached else math.inf
-    words = (_why(name, one, history) for name in changed)
+    # What a change brings with it, as compiling does its scope, needs no reason of its own.
+    words = (_why(name, one, history) for name in changed if name in one.base.plan)
     because = "; ".join(dict.fromkeys(words))
     reason = (
         f"{describe_diff(one.plan, one.base.plan)} on top of trial {one.base.number}: {because} "

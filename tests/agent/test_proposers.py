@@ -10,6 +10,7 @@ from autotune.agent.finalists import finalists
 from autotune.agent.forecast import Forecast
 from autotune.agent.gate import Gate, Objection, TimeLeft
 from autotune.agent.history import Done, History
+from autotune.agent.loading import loading_of
 from autotune.agent.memory import cannot_fit, chance_to_fit, predicted_bytes
 from autotune.agent.numerics import is_suspect, numerics_failure
 from autotune.agent.preview import first_trials
@@ -17,7 +18,7 @@ from autotune.agent.promising import Promising
 from autotune.agent.sampler import Sampler
 from autotune.agent.settings import SearchSettings
 from autotune.agent.soundness import chance_to_run
-from autotune.search_space.space import build_space
+from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.result import Outcome, Purpose, TrialResult
 from tests.agent.world import CPU, GIB, GPT, GPU, ok, passed
 
@@ -130,6 +131,45 @@ def test_workers_are_expected_to_share_the_loading():
     seen = history(({}, ok(50.0, wait=0.99)))
     (outlook,) = Forecast(seen, GPU).of([SPACE.plan({"workers": 4})])
     assert outlook.throughput == pytest.approx(4 * 50.0, rel=0.1)
+
+
+ONE_THREAD = Narrowing(fix=(("threads", "1"),))
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(2, 200.0), (8, 300.0)])
+def test_on_a_cpu_workers_load_on_the_cores_that_computing_leaves(cores, expected):
+    """Two of them, with a third of the time computing: all of it on two cores, or beside it."""
+    space = build_space(GPT, replace(CPU, num_cores=cores), ONE_THREAD)
+    seen = history(({}, ok(100.0, wait=2 / 3)), space=space)
+    (outlook,) = Forecast(seen, CPU).of([space.plan({"workers": 2})])
+    assert outlook.throughput == pytest.approx(expected, rel=0.05)
+
+
+def test_where_workers_lack_cores_faster_computing_helps_to_load():
+    """On a CPU with as many processes as cores; a device leaves the cores alone."""
+    waits = ({"workers": 2}, ok(200.0, wait=0.25))
+    gains = []
+    for machine in (CPU, replace(GPU, num_cores=2)):
+        space = build_space(GPT, machine, ONE_THREAD)
+        seen = history(({}, ok(100.0, wait=2 / 3)), waits, space=space)
+        slow, fast = Forecast(seen, machine).of(
+            [space.plan({"workers": 2, **more}) for more in ({}, {"precision": "bf16"})]
+        )
+        gains.append(fast.throughput / slow.throughput)
+    on_cpu, on_gpu = gains
+    assert on_cpu > 1.05
+    assert on_gpu == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_loader_is_less_sure_the_further_its_batch_is_from_one_that_was_measured():
+    """Each doubling may change what a batch costs to put together."""
+    space = build_space(GPT, CPU, ONE_THREAD)
+    waits = ({"workers": 2}, ok(110.0, wait=0.6))
+    seen = history(({}, ok(100.0, wait=0.9)), waits, space=space)
+    loading = loading_of(seen)
+    doubts = [loading.doubt(space.plan({"workers": 2, "batch_size": n})) for n in (16, 32, 64)]
+    assert doubts[0] == 0.0
+    assert 0.0 < doubts[1] < doubts[2] < loading.doubt(space.plan({"workers": 1}))
 
 
 def test_a_loop_that_only_waits_is_no_division_by_zero():
