@@ -118,6 +118,27 @@ CUDA = {
     ],
 }
 CPU = {
+    "gpt": [
+        {
+            "precision": ("fp32", "bf16"),
+            "batch_size": (4, 8, 16, 32, 64, 128),
+            "optimizer_impl": ("default", "foreach", "fused"),
+            "workers": (0, 1),
+        },
+        {
+            "compile_mode": ("default",),
+            "compile_scope": ("model", "block"),
+            "precision": ("fp32", "bf16"),
+            "batch_size": (4, 16, 64),
+            "optimizer_impl": ("default", "fused"),
+        },
+        {
+            "precision": ("fp32", "bf16"),
+            "batch_size": (16, 64),
+            "optimizer_impl": ("fused",),
+            "activation_checkpointing": ("selective", "full"),
+        },
+    ],
     "deep_mlp": [
         {
             "precision": ("fp32", "bf16"),
