@@ -6,7 +6,7 @@ AutotuneError                exit code 1
 │   └── NotFoundError        2   a run or trial that the store does not have
 ├── WorkloadError            3   the user's model.py is wrong; carries their traceback
 ├── NothingRanError          4   no plan could be run on this machine
-├── StoreError               5   the store cannot be opened, read or written
+├── StoreError               5   the store cannot be opened, read or written, or a disk is full
 │   └── ClusterError         5   the Ray cluster cannot be started or reached
 └── InterruptedRunError    130   the user stopped the run; results are kept
 
@@ -54,7 +54,7 @@ class NothingRanError(AutotuneError):
 
 
 class StoreError(AutotuneError):
-    """The store cannot be opened, read or written."""
+    """The store cannot be opened, read or written, or trials have no room for what they write."""
 
     exit_code = 5
 

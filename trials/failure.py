@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from autotune.errors import WorkloadError
 from autotune.trials.peers import PEER_TEXTS
-from autotune.trials.result import Outcome, Phase, TrialResult
+from autotune.trials.result import Outcome, Phase, TrialResult, is_disk_full
 
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ASKED_FOR = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
@@ -67,6 +67,8 @@ def classify(error: BaseException) -> Outcome:
         return Outcome.OOM
     if isinstance(error, RuntimeError) and any(words in text for words in _OOM_TEXTS):
         return Outcome.OOM
+    if is_disk_full(text):
+        return Outcome.INFRA
     for kind, outcome in _OWN.items():
         if isinstance(error, kind):
             return outcome

@@ -1,6 +1,8 @@
 """What a trial gives: its outcome, and its measurement where there is one. Plain values."""
 
 import enum
+import errno
+import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -145,6 +147,11 @@ class NumericsReport:
     def passed(self) -> bool:
         """Whether the plan trains like the reference, within its class."""
         return self.worst <= self.tolerance
+
+
+def is_disk_full(error: str | None) -> bool:
+    """Whether an error's text says so; it is nothing that a plan could be blamed for."""
+    return os.strerror(errno.ENOSPC) in (error or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

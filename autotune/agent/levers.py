@@ -4,6 +4,7 @@ The figures order proposals, they are never results. They come from measurements
 ResNet and an MLP on one Hopper GPU, and from framework documentation where nothing was measured.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.agent.focus import COMMUNICATION
@@ -172,16 +173,22 @@ def wait_share(trial: Done) -> float:
     return measurement.data_wait_share if measurement else 0.0
 
 
-def why(name: str, value: Value, trial: Done, history: History) -> str:
+def why(name: str, value: Value, trial: Done) -> str:
     """Return in words why a knob's value may speed the trial's plan up."""
     if name in LOADER_KNOBS and waits_for_data(trial):
         return f"the loop waits {wait_share(trial):.0%} of the time for data"
-    words, found = in_words(name, value), history.diagnosis
-    if (name, value) in _WHY_BACK:
-        return words
-    if found is None or found.bound is None or name not in _ACTS_ON[found.bound]:
-        return words
-    return f"{words}; the baseline is bound by {found.bound.words} ({found.evidence[0]})"
+    return in_words(name, value)
+
+
+def bound_acted_on(settings: Iterable[tuple[str, Value]], history: History) -> str | None:
+    """Return in words what binds the baseline, if any of the settings acts on it."""
+    found = history.diagnosis
+    if found is None or found.bound is None:
+        return None
+    acting = _ACTS_ON[found.bound]
+    if not any(name in acting and (name, value) not in _WHY_BACK for name, value in settings):
+        return None
+    return f"the baseline is bound by {found.bound.words} ({found.evidence[0]})"
 
 
 def in_words(name: str, value: Value) -> str:

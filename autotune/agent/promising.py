@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.agent.durations import expected_s
 from autotune.agent.history import Done, History
-from autotune.agent.levers import LOADER_KNOBS, waits_for_data, why
+from autotune.agent.levers import LOADER_KNOBS, bound_acted_on, waits_for_data, why
 from autotune.agent.memory import cannot_fit, chance_to_fit, why_less
 from autotune.agent.proposal import Proposal
 from autotune.agent.prospects import Prospect, Prospects
@@ -229,8 +229,9 @@ def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
     # Where nothing may win yet, any plan that may is a gain.
     ratio = math.exp(one.outlook.worth.log) / reached if reached else math.inf
     # What a change brings with it, as compiling does its scope, needs no reason of its own.
-    words = (_why(name, one, history) for name in changed if name in one.base.plan)
-    because = "; ".join(dict.fromkeys(words))
+    words = [_why(name, one, history) for name in changed if name in one.base.plan]
+    bound = bound_acted_on([(name, one.plan[name]) for name in changed], history)
+    because = "; ".join(dict.fromkeys([*words, bound] if bound else words))
     reason = (
         f"{describe_diff(one.plan, one.base.plan)} on top of trial {one.base.number}: {because} "
         f"({_promise(one, ratio, history)}, for {one.trial_s:.0f} s)"
@@ -240,7 +241,7 @@ def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
 
 def _why(name: str, one: Candidate, history: History) -> str:
     saved = why_less(name) if history.objective.weighs_memory else None
-    return saved or why(name, one.plan[name], one.base, history)
+    return saved or why(name, one.plan[name], one.base)
 
 
 def _promise(one: Candidate, ratio: float, history: History) -> str:

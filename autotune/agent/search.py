@@ -24,7 +24,7 @@ from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState, Winner
 from autotune.storage.store import TrialStore
 from autotune.trials.request import RankPlace, TrialRequest
-from autotune.trials.result import Purpose
+from autotune.trials.result import Outcome, Purpose, TrialResult, is_disk_full
 
 _POLL_S = 0.5  # how long Ctrl-C may go unnoticed
 
@@ -180,9 +180,19 @@ class Search:
             proposal = self._journal.running[number]
             trial = self._journal.end(number, result)
             self._observer.on_finish(number, proposal, result)
+            self._check_disk(result)
             is_compared = trial.num_ranks == self._history.space.num_ranks
             if trial.purpose is Purpose.BASELINE and is_compared and not self._is_stopped():
                 check_baseline(trial, self._history, self._settings.budget_s)
+
+    def _check_disk(self, result: TrialResult) -> None:
+        """Trials that follow would all end so, and say nothing about their plans."""
+        if result.outcome is Outcome.INFRA and is_disk_full(result.error):
+            raise StoreError(
+                f"a trial found its disk full ({result.error}); free some space where trials "
+                f"write, as their logs do in {self._log_dir}, and type the same command again; "
+                "finished trials are kept"
+            )
 
     def _cancel_all(self) -> None:
         for number in self._journal.running:

@@ -159,11 +159,15 @@ def _conclude(record: RunRecord, out: Path, *, as_json: bool) -> None:
     winner = record.winner
     if winner is None:
         raise InterruptedRunError("stopped before anything was measured; nothing was written")
+    if not as_json:
+        print_lines("")
+        print_winner(run_view(record)["winner"])
+        print_lines(f"stopped: {record.stop_reason}")
     write_plan_file(plan_file_of(record), out)
     if as_json:
         print_json({**run_view(record), "plan_file": str(out)})
     else:
-        _print(record, out)
+        _print_next(record, out)
     if record.state is RunState.INTERRUPTED:
         raise InterruptedRunError(
             "interrupted: the plan written is the best so far, not confirmed; the same command "
@@ -171,12 +175,8 @@ def _conclude(record: RunRecord, out: Path, *, as_json: bool) -> None:
         )
 
 
-def _print(record: RunRecord, out: Path) -> None:
-    view = run_view(record)
-    print_lines("")
-    print_winner(view["winner"])
+def _print_next(record: RunRecord, out: Path) -> None:
     print_lines(
-        f"stopped: {record.stop_reason}",
         f"written: {out}",
         "",
         "next:",

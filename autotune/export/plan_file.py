@@ -78,7 +78,10 @@ def write_plan_file(
         half_done.replace(target)
     except OSError as error:
         half_done.unlink(missing_ok=True)
-        raise PlanError(f"cannot write {path}: {error.strerror}") from error
+        raise PlanError(
+            f"cannot write {path}: {error.strerror}; the plan is in the store, "
+            "`autotune export RUN -o FILE` writes it once there is room"
+        ) from error
 
 
 def _parsed(path: Path, format_name: str) -> Any:

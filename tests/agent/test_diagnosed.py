@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent.durations import expected_s
-from autotune.agent.levers import why
+from autotune.agent.levers import bound_acted_on
 from autotune.agent.promising import Promising
 from autotune.agent.roofline import Roofline
 from autotune.search_space.space import build_space
@@ -83,13 +83,13 @@ def test_what_was_not_diagnosed_is_guessed_from_the_step_time():
 def test_reasons_name_the_evidence():
     """A change that acts on the bound says so, with the numbers; others do not."""
     seen = history(({}, diagnosed(Bound.LAUNCHES, idle=0.6)))
-    compiled = why("compile_mode", "default", seen.best, seen)
+    compiled = bound_acted_on([("precision", "bf16"), ("compile_mode", "default")], seen)
     assert "bound by launches (of a step: an idle device 60%)" in compiled
-    assert "bound by" not in why("precision", "bf16", seen.best, seen)
+    assert bound_acted_on([("precision", "bf16")], seen) is None
     proposals = list(Promising(hardware=GPU, gain=0.01, chance=0.1).candidates(seen))
     compiling = [p for p in proposals if p.plan["compile_mode"] != "off"]
     assert compiling
-    assert all("bound by launches" in proposal.reason for proposal in compiling)
+    assert all(proposal.reason.count("bound by launches") == 1 for proposal in compiling)
 
 
 def test_a_diagnosis_is_not_expected_again():

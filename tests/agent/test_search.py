@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent.history import SEARCH
-from autotune.errors import NothingRanError, WorkloadError
+from autotune.errors import NothingRanError, StoreError, WorkloadError
 from autotune.search_space.space import Narrowing
 from autotune.storage.records import RunState, TrialRecord
 from autotune.storage.sql import open_store
@@ -229,6 +229,22 @@ def test_a_machine_that_always_fails_ends_the_run():
     with pytest.raises(NothingRanError, match="failed the baseline 2 times"):
         table.search().run()
     assert len(table.store.trials(1)) == 2
+
+
+def test_a_full_disk_ends_the_run_and_blames_no_plan():
+    """The next trials would end so, too. The same run goes on when there is room again."""
+    full = replace(failing(Outcome.INFRA), error="OSError: [Errno 28] No space left on device")
+    table = Table(
+        World(GPT_MODEL, fail=lambda request: full if request.number == 4 else None), GPT
+    )
+    with pytest.raises(StoreError, match="free some space where trials write"):
+        table.search().run()
+    assert table.record().state is RunState.RUNNING
+    again = Table(World(GPT_MODEL), GPT, store=table.store)
+    assert again.search().run().confirmed
+    failed = next(r for r in table.store.trials(1) if r.outcome is Outcome.INFRA)
+    plans = [r.plan for r in table.store.trials(1) if r.purpose in SEARCH]
+    assert plans.count(failed.plan) == 2
 
 
 def test_search_trials_race_against_the_best():

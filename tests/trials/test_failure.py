@@ -1,5 +1,8 @@
 """From exceptions to outcomes."""
 
+import errno
+import os
+
 import pytest
 import torch
 from torch._inductor.exc import InductorError
@@ -13,6 +16,7 @@ CASES = [
     (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), Outcome.OOM),
     (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), Outcome.OOM),
     (RuntimeError("an error in my code"), Outcome.CRASH),
+    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), Outcome.INFRA),
     (ValueError("out of memory of the past"), Outcome.CRASH),
     (InductorError(RuntimeError("x"), None), Outcome.COMPILE_ERROR),
     (torch._dynamo.exc.Unsupported("print"), Outcome.COMPILE_ERROR),
