@@ -162,7 +162,9 @@ class DiagnosisRequest:
         trace_path: where to write the Chrome trace; None: nowhere.
         explain_graphs: look for graph breaks also where the plan does not compile, which takes
             seconds.
+        flops_per_sample: as the probe counted them, for ranks, which do not count for themselves.
     """
 
     trace_path: str | None = None
     explain_graphs: bool = False
+    flops_per_sample: float | None = None

@@ -23,7 +23,8 @@ def diagnosis_of(proposal: Proposal, history: History, gain: float) -> Diagnosis
         and proposal.plan == _leader(history, gain)
         and proposal.plan not in _diagnosed(history)
     )
-    return DiagnosisRequest() if wanted else None
+    facts = history.space.facts
+    return DiagnosisRequest(flops_per_sample=facts.flops_per_sample) if wanted else None
 
 
 def _leader(history: History, gain: float) -> Plan | None:

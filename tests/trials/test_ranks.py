@@ -238,9 +238,11 @@ def test_a_dataset_too_small_for_all_ranks_says_so(write_workload):
 
 def test_ranks_are_diagnosed_together(measured):
     """Both take the same steps; what only one device can show is unknown, and says so."""
-    first, second = measured(diagnosis=DiagnosisRequest())
+    first, second = measured(diagnosis=DiagnosisRequest(flops_per_sample=6e3))
     assert first.outcome is second.outcome is Outcome.OK
     assert first.diagnosis.bound is not None
     assert first.diagnosis.shares.backward > 0
     assert "one device" in first.diagnosis.unknown["findings"]
-    assert first.diagnosis.mfu is None
+    assert first.diagnosis.mfu > 0
+    assert first.diagnosis.flops_per_sample == 6e3
+    assert "counted by the probe" in first.diagnosis.how["flops_per_sample"]

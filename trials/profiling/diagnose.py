@@ -83,8 +83,8 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     loader = attempts.get("loader_samples_per_s", lambda: _loader(subject))
     # Last: it leaves a step that cannot be trained on as before.
     breaks = _graph_breaks(subject, request, attempts)
-    flops = None if watched is None else watched.flops / subject.batch_size
-    verdict = None if breakdown is None else _verdict(subject, breakdown, watched, matmul)
+    flops = watched.flops / subject.batch_size if watched else request.flops_per_sample
+    verdict = None if breakdown is None else _verdict(subject, breakdown, watched, flops, matmul)
     findings = (*breaks, *(watched.findings if watched else ()), *_stalls(subject, loader))
     return Diagnosis(
         bound=verdict.bound if verdict else None,
@@ -92,7 +92,11 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
         advice=verdict.advice if verdict else (),
         shares=breakdown.shares if breakdown else Shares(),
         causes=breakdown.causes if breakdown else {},
-        how={**(breakdown.how if breakdown else {}), **_HOW},
+        how={
+            **(breakdown.how if breakdown else {}),
+            **_HOW,
+            "flops_per_sample": _COUNTED if watched else _COUNTED_BEFORE,
+        },
         flops_per_sample=flops,
         matmul_flops_per_s=matmul,
         mfu=None if flops is None else _utilisation(flops, subject, matmul),
@@ -106,9 +110,12 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     )
 
 
+_COUNTED = (
+    "matrix products, convolutions and attention of one batch, counted as torch runs them; "
+    "backward twice the forward where activations are computed again"
+)
+_COUNTED_BEFORE = "matrix products, convolutions and attention, counted by the probe"
 _HOW = {
-    "flops_per_sample": "matrix products, convolutions and attention of one batch, counted as "
-    "torch runs them; backward twice the forward where activations are computed again",
     "matmul_flops_per_s": "the best of some large square products in the plan's precision",
     "loader_samples_per_s": "read for a moment with nothing else going on",
 }
@@ -181,7 +188,11 @@ def _utilisation(flops: float, subject: Subject, matmul: float | None) -> float 
 
 
 def _verdict(
-    subject: Subject, breakdown: Breakdown, watched: Watched | None, matmul: float | None
+    subject: Subject,
+    breakdown: Breakdown,
+    watched: Watched | None,
+    flops: float | None,
+    matmul: float | None,
 ) -> Verdict:
     step = subject.step
     syncs = [f for f in watched.findings if f.kind is FindingKind.HOST_SYNC] if watched else []
@@ -189,7 +200,7 @@ def _verdict(
         device_kind=step.device.type,
         precision=str(step.plan.get("precision", "fp32")),
         step_s=subject.step_s,
-        flops_per_step=watched.flops * step.accumulation if watched else None,
+        flops_per_step=flops * subject.batch_size * step.accumulation if flops else None,
         matmul_flops_per_s=matmul,
         alloc_retries=subject.measurement.alloc_retries,
         num_host_syncs=len(syncs),
