@@ -1,9 +1,12 @@
 """The speed-up of a plan over the baseline, with its 95 % interval over fresh processes."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+_ENOUGH_DEGREES = 2  # of freedom; with a single one an interval is three times as wide as need be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,11 @@ def pooled(
 ) -> Speedup | None:
     """Return the speed-up from repeats of several plans, None without two of any plan.
 
+    The repeats with the same place in their lists are of one round. A machine that is faster in
+    one round than in another is so for all plans, so a round's own share is taken out, as in
+    randomised blocks (Montgomery, Design and Analysis of Experiments, chapter 4), as far as that
+    leaves two degrees of freedom.
+
     The fastest of several looks faster than it is, so the interval holds for all of them
     together (Bonferroni): each has 95 % over the number of plans beside the baseline.
 
@@ -37,21 +45,51 @@ def pooled(
     by the same few percent, fast or slow), so the other finalists sharpen it. Welch's correction
     is not used: with two or three repeats each it would cost more degrees of freedom than the
     assumption costs truth.
+
+    Args:
+        throughputs: of each plan, in the order of the rounds.
+        winner: its key.
+        baseline: its key.
     """
-    logs = {name: [math.log(value) for value in values] for name, values in throughputs.items()}
-    degrees = sum(len(values) - 1 for values in logs.values())
-    if degrees == 0:
+    fit = _least_squares(throughputs, winner, baseline, by_round=True)
+    if fit.degrees < _ENOUGH_DEGREES:
+        fit = _least_squares(throughputs, winner, baseline, by_round=False)
+    if fit.degrees == 0:
         return None
-    squares = sum(statistics.variance(v) * (len(v) - 1) for v in logs.values() if len(v) > 1)
-    spread = math.sqrt(squares / degrees)
-    here, there = logs[winner], logs[baseline]
-    error = spread * math.sqrt(1 / len(here) + 1 / len(there))
-    ratio = statistics.fmean(here) - statistics.fmean(there)
-    num_finalists = len(logs) - 1
-    how = f"{len(there)} rounds of fresh processes, baseline and finalists in turn"
+    num_finalists = len(throughputs) - 1
+    how = f"{len(throughputs[baseline])} rounds of fresh processes, baseline and finalists in turn"
     if num_finalists > 1:
         how += f"; the interval allows for choosing among {num_finalists}"
-    return around(ratio, student_t(degrees, num_finalists) * error, how)
+    return around(fit.log_ratio, student_t(fit.degrees, num_finalists) * fit.error, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """The logarithm of a ratio of two plans, its standard error and the degrees of freedom."""
+
+    log_ratio: float
+    error: float
+    degrees: int
+
+
+def _least_squares(
+    throughputs: Mapping[str, Sequence[float]], winner: str, baseline: str, *, by_round: bool
+) -> _Fit:
+    """Fit log throughput = plan (+ round); rounds that not every plan took part in are fine."""
+    runs = [(p, r, math.log(v)) for p, vs in throughputs.items() for r, v in enumerate(vs)]
+    plans, num_rounds = list(throughputs), max(map(len, throughputs.values()))
+    columns = [[float(plan == own) for own, _, _ in runs] for plan in plans]
+    if by_round:
+        columns += [[float(r == own) for _, own, _ in runs] for r in range(1, num_rounds)]
+    design, logs = np.array(columns).T, np.array([log for _, _, log in runs])
+    contrast = np.zeros(len(columns))
+    contrast[plans.index(winner)], contrast[plans.index(baseline)] = 1.0, -1.0
+    solution, _, rank, _ = np.linalg.lstsq(design, logs, rcond=None)
+    degrees = len(runs) - int(rank)
+    misfit = float(np.sum((logs - design @ solution) ** 2))
+    variance = contrast @ np.linalg.pinv(design.T @ design) @ contrast
+    error = math.sqrt(misfit / degrees * variance) if degrees else math.inf
+    return _Fit(log_ratio=float(contrast @ solution), error=error, degrees=degrees)
 
 
 def around(log_ratio: float, half_width: float, how: str) -> Speedup:
