@@ -5,7 +5,7 @@ import statistics
 from autotune.agent.history import SEARCH, Done, History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
-from autotune.trials.result import Purpose
+from autotune.trials.result import Outcome, Purpose
 
 # First steps in seconds before anything is known, from runs of middle-sized models.
 _FIRST_STEP_S = {
@@ -52,8 +52,18 @@ def wall_clock_s(history: History, hardware: Hardware) -> float:
 
 
 def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    """Return the expected wall clock of the numerics check of `plan`, in seconds."""
-    return _CHECK_COST * expected_s(plan, history, hardware)
+    """Return the expected wall clock of the numerics check of `plan`, in seconds.
+
+    A trial's warm-up and windows are not part of it, which an earlier check of a plan that
+    compiles alike tells.
+    """
+    usual_s = _CHECK_COST * expected_s(plan, history, hardware)
+    alike = [
+        trial.total_s * max(1.0, int(plan["batch_size"]) / int(trial.plan["batch_size"]))
+        for trial in history.of(Purpose.NUMERICS)
+        if trial.result.outcome is Outcome.OK and _compiler(trial.plan) == _compiler(plan)
+    ]
+    return min(usual_s, _CHECK_COST * max(alike, default=usual_s))
 
 
 def least_ending_s(plan: Plan, history: History, hardware: Hardware) -> float:

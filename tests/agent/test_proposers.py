@@ -5,7 +5,7 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from autotune.agent.durations import expected_first_step_s, expected_s
+from autotune.agent.durations import check_s, expected_first_step_s, expected_s
 from autotune.agent.finalists import finalists
 from autotune.agent.forecast import Forecast
 from autotune.agent.gate import Gate, Objection, TimeLeft
@@ -264,6 +264,22 @@ def test_durations_are_learnt():
     assert expected_first_step_s(default, seen, GPU) == 30.0
     assert expected_s(default, seen, GPU) == 37.0
     assert expected_first_step_s(graphs, seen, GPU) == 40.0
+
+
+def test_a_check_is_expected_to_take_as_long_as_one_that_ran():
+    """For a larger batch in proportion; where nothing was checked alike, as long as a trial."""
+    seen = history(({}, ok(50.0, total_s=8.0)))
+    report = TrialResult(outcome=Outcome.OK, numerics=passed(), total_s=2.0)
+    plan, larger, compiled = (
+        SPACE.plan({"precision": "bf16", **more})
+        for more in ({}, {"batch_size": 32}, {"compile_mode": "default"})
+    )
+    checked = Done(number=9, plan=plan, purpose=Purpose.NUMERICS, reason="", result=report)
+    checks = replace(seen, done=(*seen.done, checked))
+    assert check_s(plan, seen, GPU) == pytest.approx(1.25 * expected_s(plan, seen, GPU))
+    assert check_s(plan, checks, GPU) == pytest.approx(1.25 * 2.0)
+    assert check_s(larger, checks, GPU) == pytest.approx(1.25 * 4.0)
+    assert check_s(compiled, checks, GPU) == check_s(compiled, seen, GPU)
 
 
 def test_the_sampler_proposes_only_new_plans_and_repeats_itself():
