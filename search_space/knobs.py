@@ -353,4 +353,3 @@ CATALOGUE: tuple[Knob, ...] = (
 )
 
 BY_NAME: dict[str, Knob] = {knob.name: knob for knob in CATALOGUE}
-GUARDED: tuple[Value, ...] = tuple(value for knob in CATALOGUE for value in knob.guarded)

@@ -12,7 +12,7 @@ from autotune.errors import PlanError, UsageError, nearest
 from autotune.search_space.conflicts import conflict
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import CATALOGUE, GUARDED, Knob, Numerics, Out
+from autotune.search_space.knobs import CATALOGUE, Knob, Numerics, Out
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
@@ -35,10 +35,6 @@ class Narrowing:
     fix: tuple[tuple[str, str], ...] = ()
     allow: tuple[str, ...] = ()
     numerics: Numerics = Numerics.PRECISION
-
-
-NAMED_IN_FULL = Narrowing(allow=tuple(map(str, GUARDED)))
-"""For a plan that the user writes down, as a whole: naming a guarded value allows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from autotune.errors import PlanError, UsageError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.knobs import CATALOGUE, Numerics
 from autotune.search_space.plan import Plan, describe_diff
-from autotune.search_space.space import NAMED_IN_FULL, Narrowing, build_space
+from autotune.search_space.space import Narrowing, build_space
 from tests.search_space.machines import CPU_MACHINE, GPU_MACHINE
 
 FACTS = WorkloadFacts(
@@ -135,8 +135,6 @@ def test_a_guarded_value_is_in_only_where_it_is_asked_for():
     assert allowed.by_name["cuda_graph"].values == ("off", "step")
     fixed = Narrowing(fix=(("cuda_graph", "step"),))
     assert build_space(recordable, GPU_MACHINE, fixed).baseline["cuda_graph"] == "step"
-    of_a_file = build_space(recordable, GPU_MACHINE, NAMED_IN_FULL)
-    assert of_a_file.plan({"cuda_graph": "step"})["cuda_graph"] == "step"
 
 
 NOT_RECORDED = {
