@@ -50,7 +50,6 @@ class Knob:
         values: its values at a site, baseline first, or `Out`.
         known: every value it can have anywhere; empty when that depends on the workload.
         active: whether it applies beside the other values of a plan.
-        guarded: values that run only after `--allow VALUE`, or where `--fix` names them.
         any_count: `--fix` and plan files may name any positive integer, not only `values`.
     """
 
@@ -60,7 +59,6 @@ class Knob:
     values: Callable[[Site], tuple[Value, ...] | Out]
     known: tuple[Value, ...] = ()
     active: Callable[[Plan], bool] = always
-    guarded: tuple[Value, ...] = ()
     any_count: bool = False
 
 
@@ -295,7 +293,6 @@ CATALOGUE: tuple[Knob, ...] = (
         numerics=Numerics.ROUNDING,
         values=_cuda_graph,
         known=CUDA_GRAPH,
-        guarded=("step",),
     ),
     Knob(
         name="cudnn_benchmark",

@@ -27,7 +27,7 @@ class Narrowing:
     Attributes:
         knobs: only these vary; None for all.
         fix: knobs held at one value.
-        allow: guarded values, and knobs that `numerics` would keep out.
+        allow: knobs that `numerics` would keep out.
         numerics: the widest class of change allowed; TRAINING means `precision` plus batch sizes.
     """
 
@@ -332,11 +332,7 @@ def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing) -> Dom
         if knob.name not in narrowing.allow:
             note = f"its numerics class {knob.numerics.value!r} is wider than --numerics"
             return Domain(knob=knob, values=base, note=f"{note} {widest.value}")
-    asked_for = {*narrowing.allow, *(text for name, text in narrowing.fix if name == knob.name)}
-    guarded = [spell(v) for v in values if v in knob.guarded and spell(v) not in asked_for]
-    kept = tuple(v for v in values if spell(v) not in guarded)
-    note = f"--allow {','.join(guarded)} lets more of it in" if guarded else ""
-    return Domain(knob=knob, values=kept, note=note)
+    return Domain(knob=knob, values=values)
 
 
 def _fix(space: Space, fixed: Mapping[str, str]) -> Space:
@@ -356,10 +352,9 @@ def _fix(space: Space, fixed: Mapping[str, str]) -> Space:
 
 def _check_narrowing(narrowing: Narrowing, knobs: Sequence[Knob]) -> None:
     names = [knob.name for knob in knobs]
-    guarded = [spell(value) for knob in knobs for value in knob.guarded]
     asked = [("--knobs", name, names) for name in narrowing.knobs or ()]
     asked += [("--fix", name, names) for name, _ in narrowing.fix]
-    asked += [("--allow", name, names + guarded) for name in narrowing.allow]
+    asked += [("--allow", name, names) for name in narrowing.allow]
     for option, name, known in asked:
         if name not in known:
             listed = ", ".join(known)

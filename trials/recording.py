@@ -2,7 +2,8 @@
 
 The host prepares hundreds of kernels for a step; where they are short, the device waits for it
 most of the time. A graph holds all of them, from the forward pass to the optimizer: Python does
-not run again, only the batch in the graph's input changes. The procedure is that of torch's
+not run again, only the batch in the graph's input changes. So a step that changes what Python
+remembers is not recorded. The procedure is that of torch's
 "whole-network capture" (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
 """
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_structure
 
 from autotune.trials.failure import InvalidPlanError
+from autotune.trials.python_state import State, check_unchanged
 
 # Real steps before the recording: they make the optimizer's state and what libraries make once.
 _STEPS_BEFORE = 3
@@ -28,6 +30,7 @@ class RecordedStep:
         train: takes a batch on the device through forward, backward and optimizer, and returns
             the loss. Any batch of the same shapes must lead to the same operations.
         move: copies a batch to the device.
+        look: returns what a step could change in Python.
         device: a CUDA device.
         non_blocking: whether batches are page-locked.
     """
@@ -36,11 +39,12 @@ class RecordedStep:
         self,
         train: TrainOn,
         move: Callable[[Any], Any],
+        look: Callable[[], State],
         device: torch.device,
         *,
         non_blocking: bool,
     ) -> None:
-        self._train, self._move = train, move
+        self._train, self._move, self._look = train, move, look
         self._device, self._non_blocking = device, non_blocking
         self._stream = torch.cuda.Stream(device)
         self._num_before = 0
@@ -57,11 +61,12 @@ class RecordedStep:
         """Train on one batch from the loader and return its loss, on the device.
 
         Raises:
-            InvalidPlanError: when the step cannot be recorded.
+            InvalidPlanError: when the step cannot be recorded, or does what a replay would not.
         """
         if self._num_before < _STEPS_BEFORE:
             self._num_before += 1
-            return self._beside(batch)
+            train = self._watched if self._num_before == _STEPS_BEFORE else self._beside
+            return train(batch)
         if self._graph is None:
             self._graph = self._record(batch)
         elif alike(batch, self._input):
@@ -78,6 +83,12 @@ class RecordedStep:
         with torch.cuda.stream(self._stream):
             loss = self._train(self._move(batch))
         current.wait_stream(self._stream)
+        return loss
+
+    def _watched(self, batch: Any) -> Tensor:
+        before = self._look()
+        loss = self._beside(batch)
+        check_unchanged(before, self._look())
         return loss
 
     def _record(self, batch: Any) -> torch.cuda.CUDAGraph:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.search_space.plan import Plan
+from autotune.trials.python_state import python_state
 from autotune.trials.recording import RecordedStep
 from autotune.trials.sharding import ComputeLoss, Sharded
 
@@ -81,7 +82,13 @@ class Step:
         return self._recorded is None or self._recorded.is_ready
 
     def _recorder(self) -> RecordedStep:
-        return RecordedStep(self._train, self.move, self.device, non_blocking=self._non_blocking)
+        return RecordedStep(
+            self._train,
+            self.move,
+            lambda: python_state(self.model, self.optimizer, self._compute_loss),
+            self.device,
+            non_blocking=self._non_blocking,
+        )
 
     def __call__(self, batch: Any) -> Tensor:
         """Train on one batch from the loader and return its loss, detached, on the device.
