@@ -21,8 +21,9 @@ _CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 class Step:
     """One micro-step per call: copy, forward, backward, and the optimizer when it is due.
 
-    The parts are there for a loop of one's own; on one device `step.autocast()` and `step.model`
-    are enough, and over several ranks `loss` is what makes them average their gradients:
+    The parts are there for a loop of one's own, but replay no recorded step. On one device
+    `step.autocast()` and `step.model` are enough, and over several ranks `loss` is what makes them
+    average their gradients:
 
         loss = step.loss(step.move(batch), my_loss)
         step.backward(loss)

@@ -15,6 +15,9 @@ from autotune.search_space.plan import Plan
 
 _LEAST_SHARE = 1e-3  # of the time that a loop must compute in
 _HANDING_OVER_S = 3e-4  # what the loop itself needs to get a batch from a worker's process
+# What a batch takes to load whatever its size, and the largest share of it: of a dataset that
+# gives many samples at once, the size hardly counts.
+_FIXED_S, _MOST_FIXED = 1e-4, 0.8
 _SETUP = ("workers", "prefetch", "batch_size", "pin_memory", "threads")  # of a loader
 # Deviation of the log loading time where nothing is known of so many workers, where it is, and for
 # each doubling to a batch that they were measured with.
@@ -26,14 +29,12 @@ class Loading:
     """Seconds per sample of the loader alone.
 
     Attributes:
-        in_loop_s: without workers.
-        with_workers_s: by the number of workers and the batch, where those were the limit.
+        known_s: by the number of workers and the batch; with workers, where those were the limit.
         measured: how else the loader was set up in those plans.
         cores: that the loop computes on, too; None where a device computes.
     """
 
-    in_loop_s: float
-    with_workers_s: dict[tuple[int, int], float]
+    known_s: dict[tuple[int, int], float]
     measured: frozenset[Plan] = frozenset()
     cores: int | None = None
 
@@ -45,59 +46,58 @@ class Loading:
             compute_s: without any waiting.
             slower: how many times as long loading takes as it should.
         """
-        workers = int(plan.get("workers", 0))
+        workers, batch = int(plan.get("workers", 0)), int(plan["batch_size"])
+        loader_s = self._loader_s(workers, batch) * slower
         if not workers:
-            return compute_s + self.in_loop_s * slower
-        batch = int(plan["batch_size"])
-        handing_over_s = _HANDING_OVER_S / batch
+            return compute_s + loader_s
         taken_s = _share_taken(plan, self.cores) * compute_s
-        return max(compute_s + handing_over_s, self._loader_s(workers, batch) * slower + taken_s)
+        return max(compute_s + _HANDING_OVER_S / batch, loader_s + taken_s)
 
     def doubt(self, plan: Plan) -> float:
         """Return how far loading may be off, in the logarithm: less where it was measured."""
         workers = int(plan.get("workers", 0))
         if _setup(plan) in self.measured:
             return 0.0
-        if not workers:
-            return _DOUBT
         known, batch = self._batches(workers), int(plan["batch_size"])
         doublings = min((abs(math.log2(other / batch)) for other in known), default=math.inf)
         return min(_UNKNOWN, _DOUBT + _DOUBT_ABOUT_DOUBLING * doublings)
 
     def _batches(self, workers: int) -> list[int]:
-        return [batch for count, batch in self.with_workers_s if count == workers]
+        return [batch for count, batch in self.known_s if count == workers]
 
     def _loader_s(self, workers: int, batch: int) -> float:
-        known = self._batches(workers)
-        if known:
-            nearest = min(known, key=lambda other: abs(math.log(other / batch)))
-            return self.with_workers_s[workers, nearest]
+        if self._batches(workers):
+            return self._of_nearest(workers, batch)
         # Each process loads as fast as the loop did, or as those that were measured.
-        known_s = self.with_workers_s.items()
-        each_s = [seconds * self._at_once(count) for (count, _), seconds in known_s]
-        return max([self.in_loop_s, *each_s]) / self._at_once(workers)
+        counts = {count for count, _ in self.known_s}
+        each_s = [self._of_nearest(count, batch) * self._at_once(count) for count in counts]
+        return max(each_s, default=0.0) / self._at_once(workers)
+
+    def _of_nearest(self, workers: int, batch: int) -> float:
+        """Return it from the nearest batch that so many workers were measured with."""
+        known = min(self._batches(workers), key=lambda other: abs(math.log(other / batch)))
+        batch_s = self.known_s[workers, known] * known
+        fixed_s = min(_FIXED_S, _MOST_FIXED * batch_s)
+        return (batch_s - fixed_s) / known + fixed_s / batch
 
     def _at_once(self, workers: int) -> int:
-        return workers if self.cores is None else min(workers, self.cores)
+        return max(1, workers if self.cores is None else min(workers, self.cores))
 
 
 def loading_of(history: History) -> Loading:
     """Return what the measured plans say about the loader."""
     site = history.space.site
     cores = site.cores_per_rank if site.hardware.device_kind == "cpu" else None
-    in_loop: list[float] = []
-    by_workers: dict[tuple[int, int], list[float]] = {}
+    known: dict[tuple[int, int], list[float]] = {}
     measured: set[Plan] = set()
     for trial in (t for t in history.search if t.throughput):
         workers, batch = int(trial.plan.get("workers", 0)), int(trial.plan["batch_size"])
         if not waits_for_data(trial) and workers:
             continue
-        seconds = by_workers.setdefault((workers, batch), []) if workers else in_loop
-        seconds.append(_loader_s(trial, workers, cores))
+        known.setdefault((workers, batch), []).append(_loader_s(trial, workers, cores))
         measured.add(_setup(trial.plan))
     return Loading(
-        in_loop_s=statistics.median(in_loop or [0.0]),
-        with_workers_s={setup: statistics.median(s) for setup, s in by_workers.items()},
+        known_s={setup: statistics.median(seconds) for setup, seconds in known.items()},
         measured=frozenset(measured),
         cores=cores,
     )

@@ -172,6 +172,17 @@ def test_a_loader_is_less_sure_the_further_its_batch_is_from_one_that_was_measur
     assert 0.0 < doubts[1] < doubts[2] < loading.doubt(space.plan({"workers": 1}))
 
 
+@pytest.mark.parametrize(("throughput", "expected"), [(100_000.0, 1.6), (50.0, 4.0)])
+def test_a_batch_four_times_as_large_takes_a_quick_loader_hardly_longer(throughput, expected):
+    """Most of 80 us goes to putting together any batch; 160 ms are those of the samples."""
+    seen = history(({}, ok(throughput, wait=0.5)))
+    own, larger = (SPACE.plan({"batch_size": size}) for size in (16, 64))
+    loading = loading_of(seen)
+    batch_s = [loading.step_s(plan, 0.0) * int(plan["batch_size"]) for plan in (own, larger)]
+    assert batch_s[0] == pytest.approx(8 / throughput)
+    assert batch_s[1] / batch_s[0] == pytest.approx(expected, rel=0.01)
+
+
 def test_a_loop_that_only_waits_is_no_division_by_zero():
     """A loader may take all of the time, to the last digit."""
     assert proposals(history(({}, ok(50.0, wait=1.0))))[0].plan["workers"] > 0
