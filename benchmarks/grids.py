@@ -13,15 +13,22 @@ QUICK = {"optimizer_impl": ("fused",), "pin_memory": (True,), "threads": (1,)}
 CUDA = {
     "gpt": [
         {
-            "precision": ("fp32", "tf32", "bf16"),
+            "precision": ("fp32", "tf32", "bf16", "fp16"),
             "batch_size": (8, 16, 32, 64),
             "optimizer_impl": ("default", "fused"),
+            "pin_memory": BOTH,
         },
         {
             "precision": ("tf32", "bf16"),
-            "batch_size": (16, 64, 128),
+            "batch_size": (128,),
             "optimizer_impl": ("default", "fused"),
             "pin_memory": (True,),
+        },
+        {
+            "compile_mode": ("default",),
+            "precision": ("fp32", "tf32", "bf16"),
+            "batch_size": (8, 16, 32, 64),
+            "optimizer_impl": ("default", "fused"),
         },
         {
             "compile_mode": ("off", "default", "reduce-overhead"),
@@ -125,32 +132,34 @@ CUDA = {
     ],
     "digits_cnn": [
         {
-            "compile_mode": ("off", "default", "reduce-overhead"),
             "precision": ("fp32", "bf16"),
-            "batch_size": (32, 128, 512),
-            "optimizer_impl": ("default", "fused"),
+            "batch_size": (32, 64, 128, 512),
             "memory_format": ("contiguous", "channels_last"),
-            "workers": (0, 4, 8, 16),
+            "optimizer_impl": ("default", "fused"),
+            "workers": (0, 8, 16),
+        },
+        {
+            "precision": ("fp32", "bf16"),
+            "batch_size": (32, 64, 128),
+            "workers": (8, 16),
+            "pin_memory": (True,),
             "threads": (16, 1),
         },
+        {"batch_size": (64, 128), "workers": (4, 8, 16), "prefetch": (2, 4, 8)},
         {
-            "compile_mode": ("off", "default", "max-autotune"),
-            "precision": ("bf16",),
-            "batch_size": (32, 128),
-            "optimizer_impl": ("fused",),
-            "memory_format": ("channels_last",),
-            "workers": (8, 16),
+            "batch_size": (32, 64, 128),
+            "workers": (0, 16),
+            "memory_format": ("contiguous", "channels_last"),
             "cudnn_benchmark": BOTH,
-            "pin_memory": BOTH,
         },
         {
-            "precision": ("bf16",),
+            "compile_mode": ("default", "reduce-overhead"),
+            "precision": ("fp32", "bf16"),
             "batch_size": (32, 128),
-            "optimizer_impl": ("fused",),
-            "memory_format": ("channels_last",),
-            "workers": (4, 8, 16),
-            "prefetch": (2, 4, 8),
+            "memory_format": ("contiguous", "channels_last"),
+            "workers": (0, 16),
         },
+        {"compile_mode": ("max-autotune",), "batch_size": (64,), "workers": (16,)},
     ],
 }
 CPU = {
