@@ -30,7 +30,7 @@ from autotune.cli.parsing import parse_budget, parse_fixed  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
 from autotune.dispatch.site import LocalSite  # noqa: E402
 from autotune.dispatch.table import Table, append_result, read_table, start_table  # noqa: E402
-from autotune.search_space.space import Narrowing, build_space  # noqa: E402
+from autotune.search_space.space import NAMED_IN_FULL, build_space  # noqa: E402
 from autotune.trials.diagnosis import DiagnosisRequest  # noqa: E402
 from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
 from autotune.trials.result import Purpose  # noqa: E402
@@ -53,7 +53,8 @@ def main():
         site.look_at(workload, args.seed)
         runner.start()
         facts = site.facts(300.0)
-        space = build_space(facts, one_device(hardware), Narrowing(fix=args.fix))
+        narrowing = dataclasses.replace(NAMED_IN_FULL, fix=args.fix)
+        space = build_space(facts, one_device(hardware), narrowing)
         plans = in_order(plans_of(args.example, space), args.seed)
         args.baseline = space.baseline
         path = open_table(args, one_device(hardware), facts)

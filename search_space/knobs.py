@@ -50,6 +50,7 @@ class Knob:
         values: its values at a site, baseline first, or `Out`.
         known: every value it can have anywhere; empty when that depends on the workload.
         active: whether it applies beside the other values of a plan.
+        guarded: values that run only after `--allow VALUE`, or where `--fix` names them.
         any_count: `--fix` and plan files may name any positive integer, not only `values`.
     """
 
@@ -59,6 +60,7 @@ class Knob:
     values: Callable[[Site], tuple[Value, ...] | Out]
     known: tuple[Value, ...] = ()
     active: Callable[[Plan], bool] = always
+    guarded: tuple[Value, ...] = ()
     any_count: bool = False
 
 
@@ -69,6 +71,7 @@ COMPILE_MODES = (
     "max-autotune-no-cudagraphs",
     "max-autotune",
 )
+_OR_LOSES = "or has hooks, a state or attributes that building it anew would lose"
 SHARDINGS = ("ddp", "zero1", "fsdp_zero2", "fsdp_zero3", "hsdp")
 BUCKETS_MB = (25, 1, 5, 10, 50, 100, 200)
 COMM_HOOKS = ("none", "bf16", "fp16")
@@ -157,7 +160,7 @@ def _cudnn_benchmark(site: Site) -> tuple[Value, ...] | Out:
 
 def _optimizer_impl(site: Site) -> tuple[Value, ...] | Out:
     if not site.facts.optimizer_impls:
-        return Out(f"{site.facts.optimizer_class} takes neither foreach nor fused")
+        return Out(f"{site.facts.optimizer_class} takes neither foreach nor fused, {_OR_LOSES}")
     return ("default", *site.facts.optimizer_impls)
 
 
@@ -165,7 +168,7 @@ def _cuda_graph(site: Site) -> tuple[Value, ...] | Out:
     if site.num_ranks > 1:
         return Out("a step is recorded on one device only")
     if not site.facts.recordable:
-        return Out(f"{site.facts.optimizer_class} does not take capturable")
+        return Out(f"{site.facts.optimizer_class} does not take capturable, {_OR_LOSES}")
     return _cuda_only(site, CUDA_GRAPH)
 
 
@@ -293,6 +296,7 @@ CATALOGUE: tuple[Knob, ...] = (
         numerics=Numerics.ROUNDING,
         values=_cuda_graph,
         known=CUDA_GRAPH,
+        guarded=("step",),
     ),
     Knob(
         name="cudnn_benchmark",
@@ -350,3 +354,4 @@ CATALOGUE: tuple[Knob, ...] = (
 )
 
 BY_NAME: dict[str, Knob] = {knob.name: knob for knob in CATALOGUE}
+GUARDED: tuple[Value, ...] = tuple(value for knob in CATALOGUE for value in knob.guarded)

@@ -12,7 +12,7 @@ from autotune.errors import PlanError, UsageError, nearest
 from autotune.search_space.conflicts import conflict
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import CATALOGUE, Knob, Numerics, Out
+from autotune.search_space.knobs import CATALOGUE, GUARDED, Knob, Numerics, Out
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
@@ -27,7 +27,7 @@ class Narrowing:
     Attributes:
         knobs: only these vary; None for all.
         fix: knobs held at one value.
-        allow: knobs that `numerics` would keep out.
+        allow: guarded values, and knobs that `numerics` would keep out.
         numerics: the widest class of change allowed; TRAINING means `precision` plus batch sizes.
     """
 
@@ -35,6 +35,10 @@ class Narrowing:
     fix: tuple[tuple[str, str], ...] = ()
     allow: tuple[str, ...] = ()
     numerics: Numerics = Numerics.PRECISION
+
+
+NAMED_IN_FULL = Narrowing(allow=tuple(map(str, GUARDED)))
+"""For a plan that the user writes down, as a whole: naming a guarded value allows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +336,11 @@ def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing) -> Dom
         if knob.name not in narrowing.allow:
             note = f"its numerics class {knob.numerics.value!r} is wider than --numerics"
             return Domain(knob=knob, values=base, note=f"{note} {widest.value}")
-    return Domain(knob=knob, values=values)
+    asked_for = {*narrowing.allow, *(text for name, text in narrowing.fix if name == knob.name)}
+    guarded = [spell(v) for v in values if v in knob.guarded and spell(v) not in asked_for]
+    kept = tuple(v for v in values if spell(v) not in guarded)
+    note = f"--allow {','.join(guarded)} lets more of it in" if guarded else ""
+    return Domain(knob=knob, values=kept, note=note)
 
 
 def _fix(space: Space, fixed: Mapping[str, str]) -> Space:
@@ -352,9 +360,10 @@ def _fix(space: Space, fixed: Mapping[str, str]) -> Space:
 
 def _check_narrowing(narrowing: Narrowing, knobs: Sequence[Knob]) -> None:
     names = [knob.name for knob in knobs]
+    guarded = [spell(value) for knob in knobs for value in knob.guarded]
     asked = [("--knobs", name, names) for name in narrowing.knobs or ()]
     asked += [("--fix", name, names) for name, _ in narrowing.fix]
-    asked += [("--allow", name, names) for name in narrowing.allow]
+    asked += [("--allow", name, names + guarded) for name in narrowing.allow]
     for option, name, known in asked:
         if name not in known:
             listed = ", ".join(known)

@@ -6,30 +6,25 @@ loader. Each knob has one function here.
 """
 
 import contextlib
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.optim import Optimizer
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
 from autotune.trials.blocks import find_beside, find_blocks, replace_module
 from autotune.trials.building import build_for_parts, build_on_device
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.loader import build_loader
+from autotune.trials.optimizers import build_optimizer
 from autotune.trials.ranks import ALONE, Ranks
-from autotune.trials.request import RankPlace
 from autotune.trials.sharding import (
     Sharded,
-    constructor_arguments,
     cuts_parameters,
     shard,
-    shard_optimizer,
 )
 from autotune.trials.step import Step
 from autotune.trials.workload import Workload
@@ -169,7 +164,7 @@ def compile_blocks(model: nn.Module, blocks: list[nn.Module], plan: Plan) -> Non
     if plan.get("compile_scope", "model") != "block" or not _is_compiled(plan):
         return
     _check_found(blocks, "compile_scope=block")
-    for module in (*blocks, *find_beside(model, blocks)):
+    for module in dict.fromkeys((*blocks, *find_beside(model, blocks))):
         _compile_in_place(module, str(plan["compile_mode"]))
 
 
@@ -219,64 +214,3 @@ def check_compiled(plan: Plan) -> None:
 def _check_found(blocks: list[nn.Module], wanted_by: str) -> None:
     if not blocks:
         raise InvalidPlanError(f"{wanted_by} needs repeated blocks, and the model has none")
-
-
-def build_optimizer(
-    workload: Workload, plan: Plan, model: nn.Module, place: RankPlace | None = None
-) -> Optimizer:
-    """Return the user's optimizer, rebuilt with the plan's implementation and sharding."""
-    optimizer = workload.build_optimizer(model.parameters())
-    if not isinstance(optimizer, Optimizer):
-        raise WorkloadError(
-            f"{workload.path.name}: build_optimizer(params) returned a "
-            f"{type(optimizer).__name__}; it must return a torch.optim.Optimizer"
-        )
-    impl = str(plan.get("optimizer_impl", "default"))
-    if impl != "default":
-        optimizer = with_implementation(optimizer, impl)
-    alone = place is None or place.world_size == 1
-    if plan.get("cuda_graph", "off") == "step":
-        optimizer = recordable(optimizer)
-    if alone or plan.get("sharding", "ddp") != "zero1":
-        return optimizer
-    return shard_optimizer(optimizer)
-
-
-def with_implementation(optimizer: Optimizer, impl: str) -> Optimizer:
-    """Return an optimizer of the same class and arguments, with `foreach` or `fused` set.
-
-    Raises:
-        InvalidPlanError: when its constructor does not take the flag.
-    """
-    accepted = inspect.signature(type(optimizer).__init__).parameters
-    if impl not in accepted:
-        raise InvalidPlanError(f"{type(optimizer).__name__} does not take {impl}=True")
-    return _rebuilt(optimizer, {f: f == impl for f in ("foreach", "fused") if f in accepted})
-
-
-def recordable(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer of the same class and arguments that a CUDA graph can hold.
-
-    Its learning rate is a tensor: a graph keeps numbers as they were when it was recorded, and
-    a scheduler of torch's own fills a tensor with the new rate.
-
-    Raises:
-        InvalidPlanError: when its constructor does not take `capturable`.
-    """
-    if not is_recordable(optimizer):
-        raise InvalidPlanError(f"{type(optimizer).__name__} does not take capturable=True")
-    rebuilt = _rebuilt(optimizer, {"capturable": True})
-    for group in rebuilt.param_groups:
-        device = group["params"][0].device
-        group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
-    return rebuilt
-
-
-def is_recordable(optimizer: Optimizer) -> bool:
-    """Whether its constructor takes `capturable`."""
-    return "capturable" in inspect.signature(type(optimizer).__init__).parameters
-
-
-def _rebuilt(optimizer: Optimizer, flags: dict[str, bool]) -> Optimizer:
-    groups = [{**group, **flags} for group in optimizer.param_groups]
-    return type(optimizer)(groups, **(constructor_arguments(optimizer) | flags))

@@ -31,12 +31,22 @@ def build_on_device(workload: Workload, plan: Plan, device: torch.device) -> nn.
     if device.type != "cpu":
         try:
             with device:
-                return _seeded(workload, plan).to(device)
-        except (WorkloadError, torch.OutOfMemoryError):
+                model = _seeded(workload, plan).to(device)
+        except WorkloadError:
             raise
-        except Exception:  # noqa: BLE001, S110  code that needs its tensors on the CPU, as numpy does
-            pass
+        except Exception:  # noqa: BLE001  code that needs its tensors on the CPU, as numpy does
+            model = None
+        if model is not None and not _has_loose_tensors(model):
+            return model
     return _seeded(workload, plan).to(device)
+
+
+def _has_loose_tensors(model: nn.Module) -> bool:
+    """Whether attributes hold tensors that are neither parameters nor buffers.
+
+    `model.to(device)` leaves them where they were made, and the model's code may count on that.
+    """
+    return any(isinstance(held, Tensor) for m in model.modules() for held in vars(m).values())
 
 
 def build_for_parts(

@@ -90,7 +90,10 @@ def one_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, WorkloadError | DivergedError | InvalidPlanError | RendezvousError):
         return "\n".join(lines)
-    return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")
+    # A loader's worker sends its traceback, and the cause stands in its last line.
+    told = lines[-1] if is_disk_full(str(error)) else lines[0]
+    kind = f"{type(error).__name__}: "
+    return f"{kind}{told.removeprefix(kind)}".removesuffix(": ")
 
 
 def user_traceback(error: BaseException, workload_path: Path) -> str:

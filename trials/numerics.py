@@ -99,4 +99,6 @@ def _losses(
         losses = [step(batch).item() for batch in batches]
     del step
     gc.collect()  # wrapped models hold themselves in cycles, and the next one needs their memory
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # how much is free decides where the next one is built
     return [check_finite(loss) for loss in ranks.mean(*losses)]

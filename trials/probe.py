@@ -24,11 +24,11 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import batch_does_not_divide
-from autotune.trials.apply import build_optimizer, is_recordable, with_implementation
 from autotune.trials.blocks import find_blocks
 from autotune.trials.failure import InvalidPlanError, one_line, user_traceback
 from autotune.trials.forkable import is_forkable
 from autotune.trials.loader import Feed, build_loader, dataset_len
+from autotune.trials.optimizers import build_optimizer, is_recordable, with_implementation
 from autotune.trials.request import ProbeRequest, Rejection
 from autotune.trials.workload import DEFAULT_BATCH_SIZE, Workload, load_workload
 

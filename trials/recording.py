@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_structure
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure
 
-from autotune.trials.failure import InvalidPlanError
+from autotune.trials.failure import InvalidPlanError, classify
 from autotune.trials.python_state import State, check_unchanged
+from autotune.trials.result import Outcome
 
 # Real steps before the recording: they make the optimizer's state and what libraries make once.
 _STEPS_BEFORE = 3
@@ -31,6 +33,8 @@ class RecordedStep:
             the loss. Any batch of the same shapes must lead to the same operations.
         move: copies a batch to the device.
         look: returns what a step could change in Python.
+        optimizer: of `train`. A new learning rate of its groups reaches the recorded step; for
+            any other new setting the step is recorded anew.
         device: a CUDA device.
         non_blocking: whether batches are page-locked.
     """
@@ -40,16 +44,20 @@ class RecordedStep:
         train: TrainOn,
         move: Callable[[Any], Any],
         look: Callable[[], State],
+        optimizer: Optimizer,
         device: torch.device,
         *,
         non_blocking: bool,
     ) -> None:
         self._train, self._move, self._look = train, move, look
+        self._optimizer = optimizer
         self._device, self._non_blocking = device, non_blocking
         self._stream = torch.cuda.Stream(device)
         self._num_before = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._input: Any = None
+        self._rates: list[Tensor] = []
+        self._settings: list[dict[str, Any]] = []
         self._loss: Tensor
 
     @property
@@ -67,12 +75,12 @@ class RecordedStep:
             self._num_before += 1
             train = self._watched if self._num_before == _STEPS_BEFORE else self._beside
             return train(batch)
-        if self._graph is None:
-            self._graph = self._record(batch)
-        elif alike(batch, self._input):
-            self._refill(batch)
-        else:
+        if self._graph is not None and not alike(batch, self._input):
             return self._beside(batch)
+        if self._graph is None or not self._has_settings():
+            self._graph = self._record(batch)
+        else:
+            self._refill(batch)
         self._graph.replay()
         return self._loss.clone()  # the next replay overwrites it
 
@@ -93,27 +101,60 @@ class RecordedStep:
 
     def _record(self, batch: Any) -> torch.cuda.CUDAGraph:
         """Return the graph of a step on the batch; recording it trains nothing."""
-        self._input = self._move(batch)
-        check_tensors(self._input)
+        check_tensors(batch)
+        # Of its own: a batch that is there already may be part of the user's data.
+        self._input = tree_map(torch.clone, self._move(batch))
+        self._hold_settings()
         graph = torch.cuda.CUDAGraph()
         try:
             # Threads of the loader may allocate page-locked memory meanwhile.
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._loss = self._train(self._input)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
-            cause = error.__context__ or error
-            raise InvalidPlanError(
-                "the step cannot be recorded as a CUDA graph "
-                f"({str(cause).splitlines()[0]}); .item(), .cpu(), printing a tensor and shapes "
-                "that depend on values make the host wait, which a graph cannot"
-            ) from error
+            raise _why_not_recorded(error) from error
         return graph
 
     def _refill(self, batch: Any) -> None:
         for place, new in zip(tree_leaves(self._input), tree_leaves(batch), strict=True):
             place.copy_(new, non_blocking=self._non_blocking)
+
+    def _hold_settings(self) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self._device)
+        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._settings = _settings(self._optimizer)
+
+    def _has_settings(self) -> bool:
+        """Whether the optimizer is as it was recorded; its rates are put where the graph reads."""
+        if _settings(self._optimizer) != self._settings:
+            return False
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            if group["lr"] is not rate:
+                rate.fill_(group["lr"])
+                group["lr"] = rate
+        return True
+
+
+def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """Return what the groups say but for their parameters and rates."""
+    left_out = ("params", "lr")
+    return [
+        {"": len(group["params"]), **{k: v for k, v in group.items() if k not in left_out}}
+        for group in optimizer.param_groups
+    ]
+
+
+def _why_not_recorded(error: RuntimeError) -> BaseException:
+    """Return the error to raise: what happened in a recording may be the cause of its end."""
+    cause = error.__context__ or error
+    for one in (error, cause):
+        if classify(one) is Outcome.OOM:
+            return one
+    return InvalidPlanError(
+        "the step cannot be recorded as a CUDA graph "
+        f"({str(cause).splitlines()[0]}); .item(), .cpu(), printing a tensor and shapes "
+        "that depend on values make the host wait, which a graph cannot; use cuda_graph=off"
+    )
 
 
 def check_tensors(batch: Any) -> None:

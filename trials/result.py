@@ -150,8 +150,12 @@ class NumericsReport:
 
 
 def is_disk_full(error: str | None) -> bool:
-    """Whether an error's text says so; it is nothing that a plan could be blamed for."""
-    return os.strerror(errno.ENOSPC) in (error or "")
+    """Whether an error's text says so; it is nothing that a plan could be blamed for.
+
+    Shared memory is no disk: workers and batches fill it, so the plan is to blame.
+    """
+    text = error or ""
+    return os.strerror(errno.ENOSPC) in text and "shared memory" not in text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

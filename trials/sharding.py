@@ -9,8 +9,6 @@
 FSDP follows torchtitan's order: each block is sharded by itself, then what is left by the root.
 """
 
-import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -20,7 +18,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 from autotune.search_space.conflicts import FSDP
 from autotune.search_space.plan import Plan
@@ -250,24 +247,6 @@ def _policy(plan: Plan, output_dtype: torch.dtype | None) -> MixedPrecisionPolic
     return MixedPrecisionPolicy(
         param_dtype=half, reduce_dtype=torch.float32, output_dtype=output_dtype
     )
-
-
-def shard_optimizer(optimizer: Optimizer) -> Optimizer:
-    """Return the same optimizer with its state cut into one part per rank."""
-    with warnings.catch_warnings():
-        # Its package still scripts functions for the JIT, which torch itself warns of.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  for zero1 only
-
-    return ZeroRedundancyOptimizer(
-        optimizer.param_groups, type(optimizer), **constructor_arguments(optimizer)
-    )
-
-
-def constructor_arguments(optimizer: Optimizer) -> dict[str, Any]:
-    """Return the arguments, less the parameters, that make such an optimizer."""
-    accepted = inspect.signature(type(optimizer).__init__).parameters
-    return {name: value for name, value in optimizer.defaults.items() if name in accepted}
 
 
 def _grid(place: RankPlace, kind: str) -> DeviceMesh:

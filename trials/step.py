@@ -87,6 +87,7 @@ class Step:
             self._train,
             self.move,
             lambda: python_state(self.model, self.optimizer, self._compute_loss),
+            self.optimizer,
             self.device,
             non_blocking=self._non_blocking,
         )
@@ -165,7 +166,8 @@ class Step:
         return tensor.to(self.device, non_blocking=self._non_blocking, memory_format=memory_format)
 
     def close(self) -> None:
-        """Put process-wide settings back as they were before the plan was applied."""
+        """Put process-wide settings back as they were, and let go of a recorded step."""
+        self._recorded = None
         self._settings.close()
 
     def __enter__(self) -> Self:

@@ -163,14 +163,22 @@ def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:
 
 def speedup_of(plan: Plan, baseline: Plan, history: History) -> Speedup:
     """Return the speed-up of a confirmed plan, with an interval as wide as the evidence allows."""
-    plans = dict.fromkeys(t.plan for t in history.of(Purpose.CONFIRM))
-    repeats = {
-        p.digest: [m.throughput for m in confirmations(p, history)]
-        for p in plans
-        if confirmations(p, history)
-    }
-    found = pooled(repeats, plan.digest, baseline.digest)
+    found = pooled(_repeats(baseline, history), plan.digest, baseline.digest)
     return found or _from_one_round(plan, baseline, history)
+
+
+def _repeats(baseline: Plan, history: History) -> dict[str, list[tuple[int, float]]]:
+    """Return what each plan gave, each time with its round: a round begins with the baseline.
+
+    So a plan that took another's place late is set beside what was measured about when it was.
+    """
+    repeats: dict[str, list[tuple[int, float]]] = {}
+    number = 0
+    for trial in history.of(Purpose.CONFIRM):
+        number += trial.plan == baseline
+        if trial.throughput:
+            repeats.setdefault(trial.plan.digest, []).append((number, trial.throughput))
+    return repeats
 
 
 def _from_one_round(plan: Plan, baseline: Plan, history: History) -> Speedup:

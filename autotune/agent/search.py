@@ -174,13 +174,16 @@ class Search:
         )
 
     def _collect(self, finished: list[Finished]) -> None:
+        """Note what ended, all of it before any of it ends the run."""
+        trials = []
         for end in finished:
             number, result = end.request.number, end.result
             self._store.finish_trial(self._run.id, number, result, self._budget.used_s)
             proposal = self._journal.running[number]
-            trial = self._journal.end(number, result)
+            trials.append(self._journal.end(number, result))
             self._observer.on_finish(number, proposal, result)
-            self._check_disk(result)
+        for trial in trials:
+            self._check_disk(trial.result)
             is_compared = trial.num_ranks == self._history.space.num_ranks
             if trial.purpose is Purpose.BASELINE and is_compared and not self._is_stopped():
                 check_baseline(trial, self._history, self._settings.budget_s)

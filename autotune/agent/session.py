@@ -23,7 +23,7 @@ from autotune.dispatch.site import ClusterSite, LocalSite
 from autotune.errors import NothingRanError, UsageError, WorkloadError
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import Narrowing, Space, build_space
+from autotune.search_space.space import NAMED_IN_FULL, Narrowing, Space, build_space
 from autotune.storage.records import NewRun, RunRecord
 from autotune.storage.sql import SqlStore, open_store
 from autotune.trials.diagnosis import DiagnosisRequest
@@ -149,7 +149,7 @@ def measure_plan(
         site.look_at(workload, seed)
         runner.start()
         facts = site.facts(PROBE_TIMEOUT_S)
-        space = build_space(facts, hardware, Narrowing(), num_ranks)
+        space = build_space(facts, hardware, NAMED_IN_FULL, num_ranks)
         plan = space.plan(values)
         request = TrialRequest(
             number=1,

@@ -29,14 +29,13 @@ class Speedup:
 
 
 def pooled(
-    throughputs: Mapping[str, Sequence[float]], winner: str, baseline: str
+    throughputs: Mapping[str, Sequence[tuple[int, float]]], winner: str, baseline: str
 ) -> Speedup | None:
     """Return the speed-up from repeats of several plans, None without two of any plan.
 
-    The repeats with the same place in their lists are of one round. A machine that is faster in
-    one round than in another is so for all plans, so a round's own share is taken out, as in
-    randomised blocks (Montgomery, Design and Analysis of Experiments, chapter 4), as far as that
-    leaves two degrees of freedom.
+    A machine that is faster in one round than in another is so for all plans, so a round's own
+    share is taken out, as in randomised blocks (Montgomery, Design and Analysis of Experiments,
+    chapter 4), as far as that leaves two degrees of freedom.
 
     The fastest of several looks faster than it is, so the interval holds for all of them
     together (Bonferroni): each has 95 % over the number of plans beside the baseline.
@@ -47,7 +46,7 @@ def pooled(
     assumption costs truth.
 
     Args:
-        throughputs: of each plan, in the order of the rounds.
+        throughputs: of each plan, each with the round that it was measured in.
         winner: its key.
         baseline: its key.
     """
@@ -73,14 +72,18 @@ class _Fit:
 
 
 def _least_squares(
-    throughputs: Mapping[str, Sequence[float]], winner: str, baseline: str, *, by_round: bool
+    throughputs: Mapping[str, Sequence[tuple[int, float]]],
+    winner: str,
+    baseline: str,
+    *,
+    by_round: bool,
 ) -> _Fit:
     """Fit log throughput = plan (+ round); rounds that not every plan took part in are fine."""
-    runs = [(p, r, math.log(v)) for p, vs in throughputs.items() for r, v in enumerate(vs)]
-    plans, num_rounds = list(throughputs), max(map(len, throughputs.values()))
+    runs = [(p, r, math.log(v)) for p, repeats in throughputs.items() for r, v in repeats]
+    plans, (_, *later_rounds) = list(throughputs), sorted({r for _, r, _ in runs})
     columns = [[float(plan == own) for own, _, _ in runs] for plan in plans]
     if by_round:
-        columns += [[float(r == own) for _, own, _ in runs] for r in range(1, num_rounds)]
+        columns += [[float(r == own) for _, own, _ in runs] for r in later_rounds]
     design, logs = np.array(columns).T, np.array([log for _, _, log in runs])
     contrast = np.zeros(len(columns))
     contrast[plans.index(winner)], contrast[plans.index(baseline)] = 1.0, -1.0

@@ -14,7 +14,7 @@ from autotune.errors import UsageError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import Narrowing, Space, build_space
+from autotune.search_space.space import NAMED_IN_FULL, Space, build_space
 from autotune.trials.request import Protocol
 from autotune.trials.result import TrialResult
 
@@ -45,7 +45,8 @@ class Table:
     @property
     def space(self) -> Space:
         """The recorded plans, and no other."""
-        return build_space(self.facts, self.hardware, Narrowing(fix=self.fix)).only(self.results)
+        narrowing = replace(NAMED_IN_FULL, fix=self.fix)
+        return build_space(self.facts, self.hardware, narrowing).only(self.results)
 
 
 def read_table(path: Path) -> Table:

@@ -80,7 +80,7 @@ def write_plan_file(
         half_done.unlink(missing_ok=True)
         raise PlanError(
             f"cannot write {path}: {error.strerror}; the plan is in the store, "
-            "`autotune export RUN -o FILE` writes it once there is room"
+            "`autotune export RUN -o FILE` writes it elsewhere"
         ) from error
 
 

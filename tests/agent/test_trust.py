@@ -102,31 +102,45 @@ def test_the_interval_of_the_best_of_three_covers_the_truth(drift):
             for name in ("base", "a", "b", "c")
         }
         best = max("abc", key=lambda name: math.prod(repeats[name]))
-        found = pooled(repeats, best, "base")
+        found = pooled(in_rounds(**repeats), best, "base")
         inside += found.low <= 1.0 <= found.high
         widths.append(found.half_width)
     assert inside >= 930
     assert statistics.fmean(widths) < 0.03
 
 
+def in_rounds(**throughputs):
+    """Return each plan's throughputs with their rounds, one in each."""
+    return {name: list(enumerate(values)) for name, values in throughputs.items()}
+
+
+def test_a_plan_that_came_late_is_set_beside_the_last_round():
+    """The machine had become faster by then, for the baseline as well."""
+    early = in_rounds(base=[1.0, 1.1, 1.21], a=[0.99, 1.12, 1.2])
+    late = [(2, 2.42), (2, 2.43), (2, 2.41)]
+    found = pooled({**early, "late": late}, "late", "base")
+    assert found.low < 2.0 < found.high
+    assert found.ratio == pytest.approx(2.0, rel=0.02)
+
+
 def test_two_rounds_of_two_plans_are_not_split_further():
     """One degree of freedom would be left; the rounds then count as repeats."""
-    found = pooled({"base": [1.0, 1.02], "a": [2.0, 2.0]}, "a", "base")
+    found = pooled(in_rounds(base=[1.0, 1.02], a=[2.0, 2.0]), "a", "base")
     spread = math.log(1.02) / 2  # of the logarithms: two degrees, from one plan that varied
     assert found.half_width == pytest.approx(student_t(2) * spread, rel=1e-6)
 
 
 def test_a_round_that_a_plan_missed_is_no_obstacle():
     """The other plans of the round say how fast it was."""
-    full = {"base": [1.0, 1.2, 1.1], "a": [2.0, 2.4, 2.21], "b": [1.5, 1.81, 1.65]}
-    found = pooled({**full, "b": full["b"][:2]}, "a", "base")
+    full = in_rounds(base=[1.0, 1.2, 1.1], a=[2.0, 2.4, 2.21], b=[1.5, 1.81, 1.65])
+    found = pooled({**full, "b": full["b"][1:]}, "a", "base")
     assert found.ratio == pytest.approx(2.0, rel=0.01)
     assert found.half_width < 0.02
 
 
 def test_one_round_gives_no_pooled_interval():
     """A single process of each plan says nothing about how processes differ."""
-    assert pooled({"base": [1.0], "a": [2.0]}, "a", "base") is None
+    assert pooled(in_rounds(base=[1.0], a=[2.0]), "a", "base") is None
 
 
 def test_student_t_agrees_with_the_table():

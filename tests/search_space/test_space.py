@@ -8,7 +8,7 @@ from autotune.errors import PlanError, UsageError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.knobs import CATALOGUE, Numerics
 from autotune.search_space.plan import Plan, describe_diff
-from autotune.search_space.space import Narrowing, build_space
+from autotune.search_space.space import NAMED_IN_FULL, Narrowing, build_space
 from tests.search_space.machines import CPU_MACHINE, GPU_MACHINE
 
 FACTS = WorkloadFacts(
@@ -125,6 +125,20 @@ def test_numerics_is_the_widest_change_allowed():
     assert build_space(FACTS, GPU_MACHINE, allowed).by_name["precision"].varies
 
 
+def test_a_guarded_value_is_in_only_where_it_is_asked_for():
+    """By `--allow` or `--fix`; without, the space says how to get it."""
+    recordable = replace(FACTS, recordable=True)
+    space = build_space(recordable, GPU_MACHINE)
+    assert space.by_name["cuda_graph"].values == ("off",)
+    assert "--allow step" in space.out["cuda_graph"]
+    allowed = build_space(recordable, GPU_MACHINE, Narrowing(allow=("step",)))
+    assert allowed.by_name["cuda_graph"].values == ("off", "step")
+    fixed = Narrowing(fix=(("cuda_graph", "step"),))
+    assert build_space(recordable, GPU_MACHINE, fixed).baseline["cuda_graph"] == "step"
+    of_a_file = build_space(recordable, GPU_MACHINE, NAMED_IN_FULL)
+    assert of_a_file.plan({"cuda_graph": "step"})["cuda_graph"] == "step"
+
+
 NOT_RECORDED = {
     "compile_mode": {"compile_mode": "reduce-overhead"},
     "precision": {"precision": "fp16"},
@@ -137,7 +151,7 @@ NOT_RECORDED = {
 def test_what_the_host_must_do_in_a_step_excludes_its_recording(case):
     """One launch leaves the host nothing to do in between."""
     facts, values = replace(FACTS, recordable=True, global_batch_size=32), NOT_RECORDED[case]
-    space = build_space(facts, GPU_MACHINE)
+    space = build_space(facts, GPU_MACHINE, Narrowing(allow=("step",)))
     assert space.possible({"cuda_graph": "step"}) is not None
     assert space.possible({"cuda_graph": "step", **values}) is None
     assert space.possible(values) is not None

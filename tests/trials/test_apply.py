@@ -8,9 +8,10 @@ import autotune
 from autotune.errors import PlanError
 from autotune.search_space.knobs import Numerics
 from autotune.search_space.plan import Plan
-from autotune.trials.apply import build_step, with_implementation
+from autotune.trials.apply import build_step
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.numerics import widest_class
+from autotune.trials.optimizers import with_implementation
 from autotune.trials.result import Outcome
 from autotune.trials.workload import load_workload
 

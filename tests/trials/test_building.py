@@ -23,10 +23,19 @@ def build_model():
     return model
 """
 
+KEEPS_A_TENSOR = """
+def build_model():
+    model = nn.Sequential(nn.Linear(16, 3))
+    model.splits = torch.tensor([1, 3])
+    model.made_on = model[0].weight.device.type
+    return model
+"""
+BUILDS = [(MADE, "meta"), (NEEDS_THE_CPU, "cpu"), (KEEPS_A_TENSOR, "cpu")]
 
-@pytest.mark.parametrize(("source", "made_on"), [(MADE, "meta"), (NEEDS_THE_CPU, "cpu")])
+
+@pytest.mark.parametrize(("source", "made_on"), BUILDS)
 def test_a_model_is_made_on_its_device_where_its_code_can(source, made_on, write_workload):
-    """Code that reads values gets its tensors on the CPU; either way the model moves."""
+    """Code that reads values or keeps tensors gets them on the CPU; either way the model moves."""
     model = build_on_device(load_workload(write_workload(source)), Plan.of({}), ELSEWHERE)
     assert model.made_on == made_on
     assert {p.device.type for p in model.parameters()} == {"meta"}

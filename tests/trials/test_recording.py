@@ -1,19 +1,13 @@
-"""What a recorded step needs of a batch and of an optimizer; recording itself needs a GPU."""
+"""A recorded step: what it needs, and that it trains as another. Its graphs are stood in for."""
 
-import random
-
-import numpy as np
 import pytest
 import torch
 
-from autotune.search_space.plan import Plan
-from autotune.trials.apply import build_optimizer, recordable
 from autotune.trials.failure import InvalidPlanError
-from autotune.trials.python_state import check_unchanged, python_state
-from autotune.trials.recording import alike, check_tensors
-from autotune.trials.workload import load_workload
+from autotune.trials.python_state import python_state
+from autotune.trials.recording import RecordedStep, alike, check_tensors
+from tests.trials.replayed_on_cpu import stand_in
 
-PARAMETERS = [torch.nn.Parameter(torch.zeros(2))]
 BATCH = {"x": torch.zeros(4, 3), "y": (torch.zeros(4, dtype=torch.int64),)}
 
 
@@ -39,139 +33,127 @@ def test_a_batch_of_more_than_tensors_is_not_recorded():
         check_tensors({**BATCH, "temperature": 0.5})
 
 
-@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler")  # no GPU to step it on
-def test_a_recordable_optimizer_is_the_users_with_its_rate_as_a_tensor():
-    """What a scheduler sets reaches the graph; each group keeps its own settings."""
-    groups = [
-        {"params": [PARAMETERS[0]], "lr": 0.25},
-        {"params": [torch.nn.Parameter(torch.ones(3))], "weight_decay": 0.5},
-    ]
-    mine = torch.optim.AdamW(groups, lr=0.125, betas=(0.8, 0.9), fused=True)
-    got = recordable(mine)
-    assert type(got) is torch.optim.AdamW
-    assert [group["lr"].item() for group in got.param_groups] == [0.25, 0.125]
-    assert [group["weight_decay"] for group in got.param_groups] == [0.01, 0.5]
-    assert all(group["capturable"] and group["fused"] for group in got.param_groups)
-    assert all(group["betas"] == (0.8, 0.9) for group in got.param_groups)
-    rate = got.param_groups[0]["lr"]
-    torch.optim.lr_scheduler.StepLR(got, step_size=1, gamma=0.5).step()
-    assert got.param_groups[0]["lr"] is rate
-    assert rate.item() == 0.125
+class Descent(torch.optim.Optimizer):
+    """Takes its rate as a tensor, as capturable optimizers of torch do on a GPU."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(group["lr"] * (p.grad + group["weight_decay"] * p))
 
 
-def test_an_optimizer_that_cannot_be_recorded_is_refused():
-    """SGD keeps its rate as a number."""
-    with pytest.raises(InvalidPlanError, match="SGD does not take capturable"):
-        recordable(torch.optim.SGD(PARAMETERS, lr=0.1))
+class Trained:
+    """A linear model, its optimizer, and a step of both that is recorded or not."""
 
+    def __init__(self, monkeypatch):
+        torch.manual_seed(0)
+        self.model = torch.nn.Linear(3, 1)
+        self.optimizer = Descent(self.model.parameters())
+        self.calls = 0
+        trained = [*self.model.parameters()]
+        self.graphs = stand_in(monkeypatch, trained)
+        self.recorded = RecordedStep(
+            self.train,
+            lambda batch: batch,
+            lambda: python_state(self.model, self.optimizer, self.loss),
+            self.optimizer,
+            torch.device("cpu"),
+            non_blocking=False,
+        )
 
-def test_a_plan_with_a_recorded_step_gets_such_an_optimizer(write_workload):
-    """Beside the implementation that the plan names."""
-    workload = load_workload(write_workload())
-    plan = Plan.of({"batch_size": 4, "cuda_graph": "step", "optimizer_impl": "foreach"})
-    (group,) = build_optimizer(workload, plan, workload.model({})).param_groups
-    assert (group["capturable"], group["foreach"]) == (True, True)
+    @staticmethod
+    def loss(model, batch):
+        """Of a batch of inputs alone."""
+        return (model(batch) - batch.sum(dim=1, keepdim=True)).square().mean()
 
-
-class Plain(torch.nn.Linear):
-    """Scales by a number that it never changes."""
-
-    scale, nothing = 2.0, float("nan")
-
-    def __init__(self):
-        super().__init__(3, 3)
-        self.sizes = {"in": [3], "nan": float("nan")}
-
-    def forward(self, x):
-        return super().forward(x) * self.scale
-
-
-class Counting(Plain):
-    """Counts its steps, as a schedule in the model does."""
-
-    calls = 0
-
-    def forward(self, x):
+    def train(self, batch):
+        """One step in Python."""
         self.calls += 1
-        return super().forward(x)
+        loss = self.loss(self.model, batch)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
 
 
-class Remembering(Plain):
-    """Keeps a list of what it saw."""
-
-    def forward(self, x):
-        self.sizes["in"].append(len(x))
-        return super().forward(x)
+BATCHES = [torch.randn(4, 3, generator=torch.Generator().manual_seed(k)) for k in range(8)]
 
 
-class Dropping(Plain):
-    """Leaves itself out at random, as stochastic depth does."""
-
-    def __init__(self, draw):
-        super().__init__()
-        self.draw = draw
-
-    def forward(self, x):
-        return super().forward(x) * (self.draw() < 0.5)
-
-
-STEPS = 0
+def test_a_recorded_step_trains_like_one_that_is_not(monkeypatch):
+    """On each batch, also on one of another shape, with Python running only until then."""
+    plain, recorded = Trained(monkeypatch), Trained(monkeypatch)
+    batches = [*BATCHES[:6], BATCHES[6][:2], BATCHES[7]]
+    expected = [plain.train(batch) for batch in batches]
+    got = [recorded.recorded(batch) for batch in batches]
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(recorded.model.weight, plain.model.weight)
+    assert recorded.calls == 3 + 1 + 1  # before, while it is recorded, and the other shape
 
 
-def counted_loss(model, batch):
-    """A loss that counts in its own file."""
-    global STEPS  # noqa: PLW0603  what is tested
-    STEPS += 1
-    return model(batch).sum()
+def test_data_that_is_on_the_device_stays_as_it_is(monkeypatch):
+    """The graph's input is refilled, so it must not be a part of the user's data."""
+    data = torch.stack(BATCHES)
+    trained = Trained(monkeypatch)
+    for batch in data:
+        trained.recorded(batch)
+    torch.testing.assert_close(data, torch.stack(BATCHES))
 
 
-def plain_loss(model, batch):
-    """A loss that remembers nothing."""
-    return model(batch).sum()
+def test_a_new_learning_rate_reaches_the_recorded_step(monkeypatch):
+    """As a loop of one's own sets it: a number in the place of the tensor."""
+    plain, recorded = Trained(monkeypatch), Trained(monkeypatch)
+    for k, batch in enumerate(BATCHES):
+        for one in (plain, recorded):
+            one.optimizer.param_groups[0]["lr"] = 0.1 / (k + 1)
+        torch.testing.assert_close(recorded.recorded(batch), plain.train(batch))
+    torch.testing.assert_close(recorded.model.weight, plain.model.weight)
+    assert len(recorded.graphs) == 1
 
 
-CHANGES = {
-    "calls of Counting.*from 1 to 2": (Counting, plain_loss),
-    "sizes of Remembering": (Remembering, plain_loss),
-    "changes random": (lambda: Dropping(random.random), plain_loss),
-    "torch's generator on the CPU": (lambda: Dropping(lambda: torch.rand(1).item()), plain_loss),
-    "changes numpy.random": (lambda: Dropping(np.random.rand), plain_loss),
-    "STEPS of .*test_recording": (Plain, counted_loss),
-}
+def test_another_setting_of_the_optimizer_is_recorded_anew(monkeypatch):
+    """A graph holds numbers as they were."""
+    plain, recorded = Trained(monkeypatch), Trained(monkeypatch)
+    for k, batch in enumerate(BATCHES):
+        for one in (plain, recorded):
+            one.optimizer.param_groups[0]["weight_decay"] = 0.0 if k < 6 else 0.5
+        torch.testing.assert_close(recorded.recorded(batch), plain.train(batch))
+    torch.testing.assert_close(recorded.model.weight, plain.model.weight)
+    assert len(recorded.graphs) == 2
 
 
-def _watched_step(build, compute_loss, between=lambda optimizer: None):
-    model = torch.nn.Sequential(build())
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def step():
-        compute_loss(model, torch.ones(2, 3)).backward()
-        optimizer.step()
-
-    step()
-    before = python_state(model, optimizer, compute_loss)
-    step()
-    between(optimizer)
-    check_unchanged(before, python_state(model, optimizer, compute_loss))
+def test_a_step_that_python_remembers_is_refused_before_it_is_recorded(monkeypatch):
+    """What is looked for is in test_python_state.py."""
+    trained = Trained(monkeypatch)
+    trained.model.register_forward_hook(lambda *_: setattr(trained.model, "n", trained.calls))
+    for batch in BATCHES[:2]:
+        trained.recorded(batch)
+    with pytest.raises(InvalidPlanError, match="from 2 to 3"):
+        trained.recorded(BATCHES[2])
+    assert not trained.graphs
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_step_that_python_remembers_is_not_recorded(change):
-    """No Python runs in a replay: a counter would stand still, a random number would repeat."""
-    with pytest.raises(InvalidPlanError, match=change):
-        _watched_step(*CHANGES[change])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), RuntimeError),
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
+        (RuntimeError("operation not permitted when stream is capturing"), InvalidPlanError),
+    ],
+)
+def test_memory_that_runs_out_in_a_recording_is_no_invalid_plan(monkeypatch, error, kind):
+    """The memory model learns from the one; the other says what to do."""
+    trained = Trained(monkeypatch)
 
+    def fail(*_):
+        raise error
 
-def test_a_step_that_sets_the_optimizers_numbers_is_not_recorded():
-    """A learning rate is a tensor there, and may change; a weight decay may not."""
-
-    def decay(optimizer):
-        optimizer.param_groups[0]["weight_decay"] *= 2
-
-    with pytest.raises(InvalidPlanError, match=r"weight_decay of the optimizer.*0\.01 to 0\.02"):
-        _watched_step(Plain, plain_loss, decay)
-
-
-def test_a_step_of_tensors_only_may_be_recorded():
-    """Also where Python holds numbers that never change, NaN among them."""
-    _watched_step(Plain, plain_loss)
+    for batch in BATCHES[:3]:
+        trained.recorded(batch)
+    trained.loss = fail
+    with pytest.raises(kind) as raised:
+        trained.recorded(BATCHES[3])
+    assert (raised.type is InvalidPlanError) == ("cuda_graph=off" in str(raised.value))

@@ -133,7 +133,7 @@ _ADVICE: dict[Bound, tuple[str, ...]] = {
     ),
     Bound.LAUNCHES: (
         "compile_mode: fewer operations; reduce-overhead records CUDA graphs on a GPU",
-        "cuda_graph: one launch for the whole step",
+        "cuda_graph: one launch for a step of which Python remembers nothing (--allow step)",
         "optimizer_impl: fused, one kernel for all parameters",
         "batch_size: more work for each operation",
     ),

@@ -1,0 +1,108 @@
+"""The user's optimizer built anew: all of it is there, or the plan is refused."""
+
+import pytest
+import torch
+
+from autotune.search_space.plan import Plan
+from autotune.trials.failure import InvalidPlanError
+from autotune.trials.optimizers import (
+    build_optimizer,
+    is_recordable,
+    recordable,
+    with_implementation,
+)
+from autotune.trials.workload import load_workload
+
+
+def parameters():
+    """One parameter with a gradient."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    return [parameter]
+
+
+class Clipped(torch.optim.AdamW):
+    """An argument of its own, which torch's defaults do not hold."""
+
+    def __init__(self, params, max_norm=0.0, *, foreach=None, capturable=False):
+        super().__init__(params, foreach=foreach, capturable=capturable)
+        self.max_norm = max_norm
+
+
+def with_hook(register):
+    """An optimizer that calls the user's code around each step."""
+    optimizer = torch.optim.AdamW(parameters())
+    getattr(optimizer, register)(lambda *_: None)
+    return optimizer
+
+
+def with_state():
+    """An optimizer that has trained."""
+    optimizer = torch.optim.AdamW(parameters())
+    optimizer.step()
+    return optimizer
+
+
+def with_scheduler():
+    """An optimizer whose step a scheduler counts."""
+    optimizer = torch.optim.AdamW(parameters())
+    optimizer.scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    return optimizer
+
+
+HOLDING = {
+    "_optimizer_step_pre_hooks": lambda: with_hook("register_step_pre_hook"),
+    "_optimizer_step_post_hooks": lambda: with_hook("register_step_post_hook"),
+    "state": with_state,
+    "step": with_scheduler,
+    "max_norm": lambda: Clipped(parameters(), max_norm=1.0),
+}
+
+
+@pytest.mark.parametrize("held", HOLDING)
+def test_an_optimizer_that_holds_more_than_its_arguments_is_not_built_anew(held):
+    """What the user put there would be gone, without a word."""
+    optimizer = HOLDING[held]()
+    with pytest.raises(InvalidPlanError, match=f"what its {held} holds would be lost"):
+        with_implementation(optimizer, "foreach")
+    assert not is_recordable(optimizer)
+
+
+@pytest.mark.parametrize("name", ["Adagrad", "Adam", "AdamW", "RAdam", "RMSprop", "SGD"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_torchs_own_are_built_anew(name, fused):
+    """Some have a state from the start, and notes about their fused kernels."""
+    kind = getattr(torch.optim, name)
+    flags = {"fused": True} if fused and name not in ("RAdam", "RMSprop") else {}
+    got = with_implementation(kind(parameters(), lr=0.5, **flags), "foreach")
+    assert (type(got), got.param_groups[0]["lr"]) == (kind, 0.5)
+    assert got.param_groups[0]["foreach"]
+
+
+def test_a_recordable_optimizer_is_the_users():
+    """Each group keeps its own settings; an empty one is no problem."""
+    groups = [
+        {"params": parameters(), "lr": 0.25},
+        {"params": parameters(), "weight_decay": 0.5},
+        {"params": []},
+    ]
+    got = recordable(torch.optim.AdamW(groups, lr=0.125, betas=(0.8, 0.9), fused=True))
+    assert type(got) is torch.optim.AdamW
+    assert [group["lr"] for group in got.param_groups] == [0.25, 0.125, 0.125]
+    assert [group["weight_decay"] for group in got.param_groups] == [0.01, 0.5, 0.01]
+    assert all(group["capturable"] and group["fused"] for group in got.param_groups)
+    assert all(group["betas"] == (0.8, 0.9) for group in got.param_groups)
+
+
+def test_an_optimizer_that_cannot_be_recorded_is_refused():
+    """SGD keeps its rate as a number."""
+    with pytest.raises(InvalidPlanError, match="SGD does not take capturable"):
+        recordable(torch.optim.SGD(parameters(), lr=0.1))
+
+
+def test_on_a_cpu_a_recorded_step_is_an_ordinary_one(write_workload):
+    """A plan made on a GPU trains there, too; capturable optimizers would refuse."""
+    workload = load_workload(write_workload())
+    plan = Plan.of({"batch_size": 4, "cuda_graph": "step", "optimizer_impl": "foreach"})
+    (group,) = build_optimizer(workload, plan, workload.model({})).param_groups
+    assert (group["capturable"], group["foreach"]) == (False, True)

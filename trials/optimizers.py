@@ -1,0 +1,135 @@
+"""The user's optimizer with the implementation and the sharding that a plan names.
+
+Most of it cannot be changed in an optimizer that exists, so another one is built from its groups
+and arguments. An optimizer that holds more than these is left as it is, and the plan refused.
+"""
+
+import inspect
+import warnings
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from autotune.errors import WorkloadError
+from autotune.search_space.plan import Plan
+from autotune.trials.failure import InvalidPlanError
+from autotune.trials.request import RankPlace
+from autotune.trials.workload import Workload
+
+# What every optimizer is given anew, and what torch notes in those with a fused implementation.
+_MADE_ANEW = frozenset(
+    {
+        "defaults",
+        "param_groups",
+        "_step_supports_amp_scaling",
+        "_need_device_dtype_check_for_fused",
+    }
+)
+_MISSING = object()
+
+
+def build_optimizer(
+    workload: Workload, plan: Plan, model: nn.Module, place: RankPlace | None = None
+) -> Optimizer:
+    """Return the user's optimizer, rebuilt with the plan's implementation and sharding."""
+    optimizer = workload.build_optimizer(model.parameters())
+    if not isinstance(optimizer, Optimizer):
+        raise WorkloadError(
+            f"{workload.path.name}: build_optimizer(params) returned a "
+            f"{type(optimizer).__name__}; it must return a torch.optim.Optimizer"
+        )
+    impl = str(plan.get("optimizer_impl", "default"))
+    if impl != "default":
+        optimizer = with_implementation(optimizer, impl)
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+    if plan.get("cuda_graph", "off") == "step" and on_gpu:
+        optimizer = recordable(optimizer)
+    alone = place is None or place.world_size == 1
+    if alone or plan.get("sharding", "ddp") != "zero1":
+        return optimizer
+    return _sharded(optimizer)
+
+
+def with_implementation(optimizer: Optimizer, impl: str) -> Optimizer:
+    """Return an optimizer of the same class and arguments, with `foreach` or `fused` set.
+
+    Raises:
+        InvalidPlanError: when its constructor does not take the flag, or something would be lost.
+    """
+    accepted = _accepted(optimizer)
+    if impl not in accepted:
+        raise InvalidPlanError(f"{type(optimizer).__name__} does not take {impl}=True")
+    return _rebuilt(optimizer, {f: f == impl for f in ("foreach", "fused") if f in accepted})
+
+
+def recordable(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer of the same class and arguments that a CUDA graph can hold.
+
+    Raises:
+        InvalidPlanError: when its constructor does not take `capturable`, or something would be
+            lost.
+    """
+    if "capturable" not in _accepted(optimizer):
+        raise InvalidPlanError(f"{type(optimizer).__name__} does not take capturable=True")
+    return _rebuilt(optimizer, {"capturable": True})
+
+
+def is_recordable(optimizer: Optimizer) -> bool:
+    """Whether a CUDA graph can hold an optimizer like it."""
+    try:
+        recordable(optimizer)
+    except InvalidPlanError:
+        return False
+    return True
+
+
+def _sharded(optimizer: Optimizer) -> Optimizer:
+    """Return the same optimizer with its state cut into one part per rank."""
+    with warnings.catch_warnings():
+        # Its package still scripts functions for the JIT, which torch itself warns of.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  for zero1 only
+
+    _rebuilt(optimizer, {})  # each rank will do it, for its part
+    return ZeroRedundancyOptimizer(
+        optimizer.param_groups, type(optimizer), **_arguments(optimizer)
+    )
+
+
+def _rebuilt(optimizer: Optimizer, flags: dict[str, bool]) -> Optimizer:
+    groups = [{**group, **flags} for group in optimizer.param_groups]
+    rebuilt = type(optimizer)(groups, **(_arguments(optimizer) | flags))
+    _check_nothing_lost(optimizer, rebuilt)
+    return rebuilt
+
+
+def _arguments(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the arguments, less the parameters, that make such an optimizer."""
+    accepted = _accepted(optimizer)
+    return {name: value for name, value in optimizer.defaults.items() if name in accepted}
+
+
+def _accepted(optimizer: Optimizer) -> frozenset[str]:
+    return frozenset(inspect.signature(type(optimizer).__init__).parameters)
+
+
+def _check_nothing_lost(optimizer: Optimizer, rebuilt: Optimizer) -> None:
+    """Check that the other optimizer has hooks, state and attributes of the user's.
+
+    Raises:
+        InvalidPlanError: naming what it has not.
+    """
+    for name, value in vars(optimizer).items():
+        new = vars(rebuilt).get(name, _MISSING)
+        if name not in _MADE_ANEW and _is_lost(value, new):
+            raise InvalidPlanError(
+                f"{type(optimizer).__name__} cannot be built anew with other settings: what its "
+                f"{name} holds would be lost"
+            )
+
+
+def _is_lost(value: Any, new: Any) -> bool:
+    if isinstance(value, dict) and isinstance(new, dict):
+        return len(new) < len(value)
+    return new is _MISSING or (isinstance(value, bool | int | float | str) and new != value)
