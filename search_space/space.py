@@ -114,8 +114,10 @@ class Space:
         return plan if is_there and conflict(plan, self.facts) is None else None
 
     def adopt(self, plan: Plan) -> Plan:
-        """Return the plan of this space that keeps what it can of a plan for other ranks.
+        """Return the plan of this space that keeps what it can of one that is not.
 
+        It was made for other ranks, or with values that exclude each other. Whether the plan is
+        among `plans` is not asked: a numerics check needs no measurement.
         Knobs that this space lacks are left out, those that only it has are at their baseline.
         Counts become the next smaller one here; accumulation follows from the batch.
         """
@@ -126,7 +128,7 @@ class Space:
         }
         while (problem := conflict(self._completed(chosen), self.facts)) is not None:
             del chosen[next(name for name in problem.knobs if name in chosen)]
-        return self.plan(chosen)
+        return self._completed(chosen)
 
     def _completed(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan:
         self._check_names(values)

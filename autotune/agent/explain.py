@@ -38,8 +38,9 @@ def _flips(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
     baseline = history.space.baseline
     for name in (n for n in plan if n not in baseline):
         default = history.space.by_name[name].values[0]
-        if plan[name] != default:
-            yield name, history.space.plan({name: default}, plan)
+        without = history.space.possible({name: default}, plan)
+        if plan[name] != default and without is not None:
+            yield name, without
 
 
 def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
