@@ -97,7 +97,9 @@ class _Look:
                 self.at(f"{of} of {name}", value)
 
     def _inside(self, name: str, value: Any) -> None:
-        if isinstance(value, Mapping):
+        if _is_installed(type(value)) and not isinstance(value, nn.Module | Optimizer):
+            return  # a library's object may do anything when it is looked into
+        if isinstance(value, dict):
             self.entries(name, value)
         elif isinstance(value, _SEQUENCES):
             self.entries(name, dict(enumerate(value)))
@@ -144,7 +146,12 @@ def _drawn(value: Any) -> Any:
 
 
 def _is_users(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] not in _LIBRARIES
+    return kind.__module__.partition(".")[0] not in _LIBRARIES and not _is_installed(kind)
+
+
+def _is_installed(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return "site-packages" in file
 
 
 def _defining(
@@ -153,7 +160,7 @@ def _defining(
     """Return the user's modules that define the parts' classes, the optimizer's and the loss."""
     kinds = {type(part) for part in (*model.modules(), optimizer)}
     names = {kind.__module__ for kind in kinds if _is_users(kind)}
-    names.add(getattr(compute_loss, "__module__", None) or "")
+    names |= {compute_loss.__module__} if isinstance(compute_loss, types.FunctionType) else set()
     return (sys.modules[name] for name in sorted(names) if name in sys.modules)
 
 
