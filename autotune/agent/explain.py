@@ -8,6 +8,7 @@ from autotune.agent.levers import in_words
 from autotune.agent.numerics import numerics_remark
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.space import on_ranks
+from autotune.trials.diagnosis import Bound
 
 
 def changes(plan: Plan, history: History) -> dict[str, str]:
@@ -22,13 +23,30 @@ def remarks(plan: Plan, history: History) -> tuple[str, ...]:
 
 
 def baseline_remarks(history: History) -> tuple[str, ...]:
-    """Return a line when the user's own batch did not fit, so that a smaller one is compared."""
+    """Return the lines that the user must read whatever wins."""
+    lines = [_smaller_batch_remark(history), _recording_remark(history)]
+    return tuple(line for line in lines if line)
+
+
+def _smaller_batch_remark(history: History) -> str | None:
+    """Say that the user's own batch did not fit, so that a smaller one is compared."""
     baseline, own = history.baseline, history.space.baseline
     if baseline is None or baseline.plan == own:
-        return ()
+        return None
     instead = describe_diff(baseline.plan, own)
+    return f"your batch_size={own['batch_size']} ran out of memory here; the baseline is {instead}"
+
+
+def _recording_remark(history: History) -> str | None:
+    """Say how to try one launch per step, where launches are what the baseline waits for."""
+    baseline = history.baseline
+    diagnosis = baseline.result.diagnosis if baseline else None
+    out = history.space.out.get("cuda_graph", "")
+    if diagnosis is None or diagnosis.bound is not Bound.LAUNCHES or "--allow" not in out:
+        return None
     return (
-        f"your batch_size={own['batch_size']} ran out of memory here; the baseline is {instead}",
+        "your step waits for launches: `--allow step` also tries to record all of it as one CUDA "
+        "graph, where your code changes nothing in Python from step to step"
     )
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent.durations import expected_s
+from autotune.agent.explain import baseline_remarks
 from autotune.agent.levers import bound_acted_on
 from autotune.agent.promising import Promising
 from autotune.agent.roofline import Roofline
-from autotune.search_space.space import build_space
+from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.diagnosis import Bound, Diagnosis, Shares
 from autotune.trials.result import Purpose
 from tests.agent.test_proposers import history
@@ -70,6 +71,15 @@ def test_a_knob_gains_no_more_than_the_part_that_it_acts_on():
     promised = gains(seen)
     assert 1.01 < promised["optimizer_impl", "fused"] <= 1 / 0.98
     assert 1.0 < promised["optimizer_impl", "foreach"] < promised["optimizer_impl", "fused"]
+
+
+@pytest.mark.parametrize("allow", [(), ("step",)])
+@pytest.mark.parametrize("bound", [LAUNCHES, ARITHMETIC])
+def test_where_launches_are_waited_for_the_user_reads_how_to_record_a_step(bound, allow):
+    """Only there, and only where it is not allowed already."""
+    space = build_space(replace(GPT, recordable=True), GPU, Narrowing(allow=allow))
+    told = [line for line in baseline_remarks(history(({}, bound), space=space)) if "step" in line]
+    assert bool(told) == (bound is LAUNCHES and not allow)
 
 
 def test_what_was_not_diagnosed_is_guessed_from_the_step_time():
