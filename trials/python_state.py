@@ -11,6 +11,7 @@ import itertools
 import pickle
 import random
 import sys
+import sysconfig
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -25,11 +26,15 @@ from autotune.trials.sharding import ComputeLoss
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES = (tuple, list, set, frozenset, collections.deque)
+_OF_PYTHON = ("builtins", "collections")
 _LOOKED_INTO = (nn.Module, Optimizer, types.SimpleNamespace)  # of objects that are no user's
 _FUNCTIONS = (types.FunctionType, types.MethodType)
-_MANY = 10_000  # entries of one container that are looked at; a dataset may have millions
-# Whose classes and functions hold nothing that a step of the user changes.
-_LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "autotune"})
+# What is looked at of one container, in entries, and of one array, in bytes: a file may hold a
+# whole dataset.
+_MANY, _LARGE = 10_000, 2**20
+# Whose classes and objects are not the user's: by name, and by the folder they are in.
+_LIBRARIES = frozenset({"torch", "numpy", "autotune"})
+_INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"))
 
 State = Mapping[str, Any]
 
@@ -81,7 +86,7 @@ class _Look:
         elif isinstance(value, Tensor):
             self.found[name] = _TensorSeen(value, *_place(value))
         elif isinstance(value, np.ndarray | np.generic):
-            self.found[name] = value.tobytes()
+            self.found[name] = value.tobytes() if value.nbytes <= _LARGE else id(value)
         elif (drawn := _drawn(value)) is not None:
             self.found[f"{name} (it draws random numbers)"] = drawn
         elif id(value) not in self._seen:
@@ -97,12 +102,10 @@ class _Look:
                 self.at(f"{of} of {name}", value)
 
     def _inside(self, name: str, value: Any) -> None:
-        if _is_installed(type(value)) and not isinstance(value, nn.Module | Optimizer):
-            return  # a library's object may do anything when it is looked into
-        if isinstance(value, dict):
-            self.entries(name, value)
-        elif isinstance(value, _SEQUENCES):
-            self.entries(name, dict(enumerate(value)))
+        if isinstance(value, (dict, *_SEQUENCES)):
+            if _is_users(type(value)) or type(value).__module__ in _OF_PYTHON:
+                as_dict = value if isinstance(value, dict) else dict(enumerate(value))
+                self.entries(name, as_dict)
         elif isinstance(value, _FUNCTIONS):
             self._closure(name, value)
         elif isinstance(value, type):
@@ -146,12 +149,12 @@ def _drawn(value: Any) -> Any:
 
 
 def _is_users(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] not in _LIBRARIES and not _is_installed(kind)
-
-
-def _is_installed(kind: type) -> bool:
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return "site-packages" in file
+    """Whether a class is the user's own. A library's objects may do anything when looked into."""
+    module = kind.__module__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or module.partition(".")[0] in _LIBRARIES:
+        return module == "__main__"
+    return not any(folder in file for folder in _INSTALLED)
 
 
 def _defining(
