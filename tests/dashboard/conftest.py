@@ -59,9 +59,9 @@ def real_store(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "model.py").write_text(WORKLOAD)
     narrow = ("run", "model.py", "--knobs", "pause_ms", "--budget")
-    first = run_autotune(folder, *narrow, "100s", "--trials", "4")
+    first = run_autotune(folder, *narrow, "60s", "--trials", "4")
     assert first.returncode == 0, first.stderr
-    second = run_autotune(folder, *narrow, "40s", "--trials", "2", "--name", "second")
+    second = run_autotune(folder, *narrow, "30s", "--trials", "2", "--name", "second")
     assert second.returncode == 0, second.stderr
     return folder / "autotune.db"
 
