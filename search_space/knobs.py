@@ -1,7 +1,8 @@
 """The catalogue: every knob, its values here, and why it is out where it is out.
 
 A knob is one entry in `CATALOGUE`. To add one: an entry here, one function in `trials/apply.py`
-or `trials/sharding.py`, one test; where it excludes another's values, an entry in `conflicts`.
+or the module of its kind that it names, one test; where it excludes another's values, an entry in
+`conflicts`.
 Values start with the baseline, what the user's own code does without autotune.
 """
 

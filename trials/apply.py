@@ -2,7 +2,8 @@
 
 Order: seed, build on the device with the user's knobs (see `building`), memory format, activation
 checkpointing, compile per block, shard (see `sharding`), compile the whole model, optimizer,
-loader. Each knob has one function here.
+loader. Each knob has one function here or in the module of its kind: `loader`, `optimizers`,
+`recording`, `sharding`.
 """
 
 import contextlib
@@ -21,11 +22,7 @@ from autotune.trials.failure import InvalidPlanError
 from autotune.trials.loader import build_loader
 from autotune.trials.optimizers import build_optimizer
 from autotune.trials.ranks import ALONE, Ranks
-from autotune.trials.sharding import (
-    Sharded,
-    cuts_parameters,
-    shard,
-)
+from autotune.trials.sharding import Sharded, cuts_parameters, shard
 from autotune.trials.step import Step
 from autotune.trials.workload import Workload
 

@@ -136,10 +136,9 @@ class RecordedStep:
 
 
 def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """Return what the groups say but for their parameters and rates."""
-    left_out = ("params", "lr")
+    """Return what the groups say but for their rates; of parameters, how many."""
     return [
-        {"": len(group["params"]), **{k: v for k, v in group.items() if k not in left_out}}
+        {k: len(v) if k == "params" else v for k, v in group.items() if k != "lr"}
         for group in optimizer.param_groups
     ]
 

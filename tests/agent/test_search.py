@@ -247,6 +247,21 @@ def test_a_full_disk_ends_the_run_and_blames_no_plan():
     assert plans.count(failed.plan) == 2
 
 
+def test_what_ended_together_with_a_full_disk_is_kept():
+    """Trials on three devices, the first of which finds the disk full."""
+    crash = failing(Outcome.CRASH)
+    full = replace(
+        crash, outcome=Outcome.INFRA, error="OSError: [Errno 28] No space left on device"
+    )
+    ends = {2: full, 3: crash, 4: crash}
+    three = replace(GPU, num_devices=3)
+    table = Table(World(GPT_MODEL, hardware=three, fail=lambda r: ends.get(r.number)), GPT)
+    with pytest.raises(StoreError, match="free some space"):
+        table.search().run()
+    outcomes = [trial.outcome for trial in table.store.trials(1)]
+    assert outcomes == [Outcome.OK, Outcome.INFRA, Outcome.CRASH, Outcome.CRASH]
+
+
 def test_search_trials_race_against_the_best():
     """Search trials may stop below 0.95 of the best; baseline and confirmation run to the end."""
     table = Table(World(GPT_MODEL), GPT, budget_s=600)
