@@ -1,6 +1,8 @@
 """Using a plan in one's own training: the code path that trials measured."""
 
+import atexit
 import os
+import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -107,6 +109,7 @@ def _ranks(device_kind: str) -> Ranks:
         if device_kind == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl" if device_kind == "cuda" else "gloo")
+        atexit.register(_leave_the_group)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if world_size == 1:
         return ALONE
@@ -118,6 +121,18 @@ def _ranks(device_kind: str) -> Ranks:
             local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", world_size)),
         )
     )
+
+
+def _leave_the_group() -> None:
+    """End the process group that `apply` began, while Python can still wait for its threads.
+
+    A thread of gloo that holds a tensor while the interpreter is taken down aborts the process
+    (https://github.com/pytorch/pytorch/pull/179291). After an exception the other ranks may be in
+    a collective, and waiting for them would hang.
+    """
+    failed = hasattr(sys, "last_value")
+    if dist.is_initialized() and not failed:
+        dist.destroy_process_group()
 
 
 def _read(workload: str | os.PathLike[str] | ModuleType) -> Workload:

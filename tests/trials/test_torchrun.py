@@ -27,18 +27,27 @@ with autotune.apply(plan, workload=sys.argv[1]) as step:
     whole = [p.full_tensor() for p in step.model.parameters()]
     torch.save((len(step.loader), [p.detach() for p in whole]), f"rank-{sys.argv[2]}.pt")
 """
+FAILS = SCRIPT + "    raise RuntimeError('on both ranks')"
 LAUNCH = """
-import os, runpy, sys
+import atexit, os, runpy, sys
+from pathlib import Path
+import torch.distributed as dist
 sys.argv += [os.environ["RANK"]]
+told = Path(f"group-{os.environ['RANK']}")
+atexit.register(lambda: told.write_text("open" if dist.is_initialized() else "ended"))
 runpy.run_path("train.py", run_name="__main__")
 """
 TWO = Plan.of({"batch_size": 4, "accumulation": 8, "precision": "bf16"})
 
 
-def torchrun(folder, *args):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *args]
+def torchrun(folder, script, *args):
+    """Start `script` on two ranks by a launcher that tells what became of the process group."""
+    (folder / "train.py").write_text(script)
+    (folder / "launch.py").write_text(LAUNCH)
+    (folder / "plan.yaml").write_text("ranks: 2\nplan:\n  sharding: fsdp_zero2\n")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     return subprocess.run(
-        command,
+        [*launcher, "launch.py", *args],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -50,15 +59,21 @@ def torchrun(folder, *args):
 
 def test_a_script_under_torchrun_trains_the_plan_on_all_ranks(tmp_path, write_workload):
     """Each rank gets half of the samples, and both end with the same model."""
-    path = write_workload()
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "launch.py").write_text(LAUNCH)
-    (tmp_path / "plan.yaml").write_text("ranks: 2\nplan:\n  sharding: fsdp_zero2\n")
-    ended = torchrun(tmp_path, "launch.py", str(path))
+    ended = torchrun(tmp_path, SCRIPT, str(write_workload()))
     assert ended.returncode == 0, ended.stderr
     (batches, one), (_, two) = (torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(2))
     assert batches == 64 // 4 // 2
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    # Threads of an open group abort a process that ends, now and then.
+    assert [(tmp_path / f"group-{rank}").read_text() for rank in range(2)] == ["ended"] * 2
+
+
+def test_a_script_that_fails_does_not_wait_for_its_peers(tmp_path, write_workload):
+    """They may be in a collective that it never enters."""
+    ended = torchrun(tmp_path, FAILS, str(write_workload()))
+    assert "RuntimeError: on both ranks" in ended.stderr
+    # The rank that is a moment later may be stopped by torchrun before it can tell.
+    assert {told.read_text() for told in tmp_path.glob("group-*")} == {"open"}
 
 
 def test_a_plan_for_other_ranks_is_refused(write_workload, tmp_path):
