@@ -20,6 +20,7 @@ class WorkloadFacts:
         optimizer_class: for example `AdamW`.
         optimizer_impls: which of `foreach`, `fused` its constructor takes on this device.
         recordable: the optimizer can be part of a CUDA graph.
+        rebuild_problem: why the optimizer cannot be built anew with other settings, or None.
         compiler_problem: why torch.compile cannot work here, or None when it can.
         bf16, fp16: the device computes in it natively.
         user_knobs: the workload's `KNOBS`, baseline first.
@@ -41,6 +42,7 @@ class WorkloadFacts:
     optimizer_class: str = "AdamW"
     optimizer_impls: tuple[str, ...] = ()
     recordable: bool = False
+    rebuild_problem: str | None = None
     compiler_problem: str | None = None
     bf16: bool = True
     fp16: bool = True

@@ -72,7 +72,6 @@ COMPILE_MODES = (
     "max-autotune-no-cudagraphs",
     "max-autotune",
 )
-_OR_LOSES = "or has hooks, a state or attributes that building it anew would lose"
 SHARDINGS = ("ddp", "zero1", "fsdp_zero2", "fsdp_zero3", "hsdp")
 BUCKETS_MB = (25, 1, 5, 10, 50, 100, 200)
 COMM_HOOKS = ("none", "bf16", "fp16")
@@ -160,16 +159,20 @@ def _cudnn_benchmark(site: Site) -> tuple[Value, ...] | Out:
 
 
 def _optimizer_impl(site: Site) -> tuple[Value, ...] | Out:
+    if site.facts.rebuild_problem:
+        return Out(site.facts.rebuild_problem)
     if not site.facts.optimizer_impls:
-        return Out(f"{site.facts.optimizer_class} takes neither foreach nor fused, {_OR_LOSES}")
+        return Out(f"{site.facts.optimizer_class} takes neither foreach nor fused")
     return ("default", *site.facts.optimizer_impls)
 
 
 def _cuda_graph(site: Site) -> tuple[Value, ...] | Out:
     if site.num_ranks > 1:
         return Out("a step is recorded on one device only")
+    if site.facts.rebuild_problem:
+        return Out(site.facts.rebuild_problem)
     if not site.facts.recordable:
-        return Out(f"{site.facts.optimizer_class} does not take capturable, {_OR_LOSES}")
+        return Out(f"{site.facts.optimizer_class} does not take capturable")
     return _cuda_only(site, CUDA_GRAPH)
 
 
@@ -193,7 +196,9 @@ def _sharding(site: Site) -> tuple[Value, ...] | Out:
         return Out(_ONE_RANK)
     # Two copies of at least two parts each: with fewer ranks it is ddp or fsdp_zero3.
     grid = site.num_ranks >= 4 and site.num_ranks % 2 == 0
-    return SHARDINGS if grid else SHARDINGS[:-1]
+    offered = SHARDINGS if grid else SHARDINGS[:-1]
+    # Each rank builds the optimizer anew, for its part.
+    return tuple(v for v in offered if v != "zero1" or not site.facts.rebuild_problem)
 
 
 def _of_ranks(values: tuple[Value, ...]) -> Callable[[Site], tuple[Value, ...] | Out]:

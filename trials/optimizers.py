@@ -6,6 +6,7 @@ and arguments. An optimizer that holds more than these is left as it is, and the
 
 import inspect
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -13,7 +14,7 @@ from torch.optim import Optimizer
 
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
-from autotune.trials.failure import InvalidPlanError
+from autotune.trials.failure import InvalidPlanError, one_line
 from autotune.trials.request import RankPlace
 from autotune.trials.workload import Workload
 
@@ -55,7 +56,8 @@ def with_implementation(optimizer: Optimizer, impl: str) -> Optimizer:
     """Return an optimizer of the same class and arguments, with `foreach` or `fused` set.
 
     Raises:
-        InvalidPlanError: when its constructor does not take the flag, or something would be lost.
+        InvalidPlanError: when its constructor does not take the flag or refuses it, or something
+            would be lost.
     """
     accepted = _accepted(optimizer)
     if impl not in accepted:
@@ -75,13 +77,22 @@ def recordable(optimizer: Optimizer) -> Optimizer:
     return _rebuilt(optimizer, {"capturable": True})
 
 
-def is_recordable(optimizer: Optimizer) -> bool:
-    """Whether a CUDA graph can hold an optimizer like it."""
+def takes(build: Callable[[], Optimizer]) -> bool:
+    """Whether an optimizer can be built so; some refuse a device or a data type."""
     try:
-        recordable(optimizer)
+        build()
     except InvalidPlanError:
         return False
     return True
+
+
+def rebuild_problem(optimizer: Optimizer) -> str | None:
+    """Return why no other optimizer can take its place, or None."""
+    try:
+        _rebuilt(optimizer, {})
+    except InvalidPlanError as error:
+        return str(error)
+    return None
 
 
 def _sharded(optimizer: Optimizer) -> Optimizer:
@@ -99,7 +110,12 @@ def _sharded(optimizer: Optimizer) -> Optimizer:
 
 def _rebuilt(optimizer: Optimizer, flags: dict[str, bool]) -> Optimizer:
     groups = [{**group, **flags} for group in optimizer.param_groups]
-    rebuilt = type(optimizer)(groups, **(_arguments(optimizer) | flags))
+    try:
+        rebuilt = type(optimizer)(groups, **(_arguments(optimizer) | flags))
+    except Exception as error:  # a class of the user's may raise what it likes
+        raise InvalidPlanError(
+            f"{type(optimizer).__name__} cannot be built anew: {one_line(error)}"
+        ) from error
     _check_nothing_lost(optimizer, rebuilt)
     return rebuilt
 

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,16 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import batch_does_not_divide
 from autotune.trials.blocks import find_blocks
-from autotune.trials.failure import InvalidPlanError, one_line, user_traceback
+from autotune.trials.failure import one_line, user_traceback
 from autotune.trials.forkable import is_forkable
 from autotune.trials.loader import Feed, build_loader, dataset_len
-from autotune.trials.optimizers import build_optimizer, is_recordable, with_implementation
+from autotune.trials.optimizers import (
+    build_optimizer,
+    rebuild_problem,
+    recordable,
+    takes,
+    with_implementation,
+)
 from autotune.trials.request import ProbeRequest, Rejection
 from autotune.trials.workload import DEFAULT_BATCH_SIZE, Workload, load_workload
 
@@ -61,8 +68,9 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         block_class=type(blocks[0]).__name__ if blocks else None,
         has_conv2d=any(isinstance(m, nn.Conv2d) for m in model.modules()),
         optimizer_class=type(optimizer).__name__,
-        optimizer_impls=tuple(i for i in ("foreach", "fused") if _takes(optimizer, i)),
-        recordable=is_recordable(optimizer),
+        optimizer_impls=_implementations(optimizer),
+        recordable=takes(partial(recordable, optimizer)),
+        rebuild_problem=rebuild_problem(optimizer),
         compiler_problem=compiler_problem(hardware),
         bf16=hardware.capability is None or hardware.capability >= (8, 0),
         fp16=hardware.capability is not None and hardware.capability >= (7, 0),
@@ -135,13 +143,9 @@ def _is_source(file: Path) -> bool:
     return file.is_absolute() and file.suffix == ".py" and "site-packages" not in file.parts
 
 
-def _takes(optimizer: Optimizer, impl: str) -> bool:
-    """Whether the optimizer can be built so; fused refuses some devices and dtypes then."""
-    try:
-        with_implementation(optimizer, impl)
-    except (InvalidPlanError, RuntimeError, ValueError, TypeError):
-        return False
-    return True
+def _implementations(optimizer: Optimizer) -> tuple[str, ...]:
+    names = ("foreach", "fused")
+    return tuple(n for n in names if takes(partial(with_implementation, optimizer, n)))
 
 
 def _loader_speed(feed: Feed, batch_size: int) -> float:

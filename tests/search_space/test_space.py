@@ -164,6 +164,17 @@ def test_an_optimizer_that_cannot_be_recorded_says_so():
     assert space.out["cuda_graph"] == "needs a CUDA device"
 
 
+def test_an_optimizer_that_cannot_be_built_anew_says_what_would_be_lost():
+    """Its implementation, its recording and its parts need another one."""
+    problem = "Mine cannot be built anew: what its step holds would be lost"
+    fixed = replace(FACTS, rebuild_problem=problem, recordable=True)
+    space = build_space(fixed, GPU_MACHINE)
+    assert [space.out[name] for name in ("optimizer_impl", "cuda_graph")] == [problem] * 2
+    assert "zero1" in build_space(FACTS, GPU_MACHINE, num_ranks=2).by_name["sharding"].values
+    of_two = build_space(fixed, GPU_MACHINE, num_ranks=2)
+    assert of_two.by_name["sharding"].values == ("ddp", "fsdp_zero2", "fsdp_zero3")
+
+
 def test_enumerate_gives_each_plan_once():
     """The baseline first; conditional knobs do not multiply where they do not apply."""
     narrowing = Narrowing(knobs=("workers", "prefetch"))

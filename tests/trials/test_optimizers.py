@@ -7,8 +7,9 @@ from autotune.search_space.plan import Plan
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.optimizers import (
     build_optimizer,
-    is_recordable,
+    rebuild_problem,
     recordable,
+    takes,
     with_implementation,
 )
 from autotune.trials.workload import load_workload
@@ -27,6 +28,13 @@ class Clipped(torch.optim.AdamW):
     def __init__(self, params, max_norm=0.0, *, foreach=None, capturable=False):
         super().__init__(params, foreach=foreach, capturable=capturable)
         self.max_norm = max_norm
+
+
+class Needing(torch.optim.AdamW):
+    """An argument that must be given, and that it does not keep."""
+
+    def __init__(self, params, rounds):
+        super().__init__(params, lr=0.1 / rounds)
 
 
 def with_hook(register):
@@ -65,7 +73,16 @@ def test_an_optimizer_that_holds_more_than_its_arguments_is_not_built_anew(held)
     optimizer = HOLDING[held]()
     with pytest.raises(InvalidPlanError, match=f"what its {held} holds would be lost"):
         with_implementation(optimizer, "foreach")
-    assert not is_recordable(optimizer)
+    assert not takes(lambda: recordable(optimizer))
+    assert f"what its {held} holds would be lost" in rebuild_problem(optimizer)
+
+
+def test_an_optimizer_that_its_arguments_do_not_make_is_not_built_anew():
+    """What its constructor raises is told."""
+    needed = rebuild_problem(Needing(parameters(), 3))
+    assert "Needing cannot be built anew: TypeError" in needed
+    assert "rounds" in needed
+    assert rebuild_problem(torch.optim.AdamW(parameters())) is None
 
 
 @pytest.mark.parametrize("name", ["Adagrad", "Adam", "AdamW", "RAdam", "RMSprop", "SGD"])
