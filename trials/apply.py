@@ -1,9 +1,9 @@
 """Applies a plan to a workload: the one code path of trials and of users' own training.
 
-Order: seed, build on the device with the user's knobs (see `building`), memory format, activation
-checkpointing, compile per block, shard (see `sharding`), compile the whole model, optimizer,
-loader. Each knob has one function here or in the module of its kind: `loader`, `optimizers`,
-`recording`, `sharding`.
+Order: settings of the process, seed, build on the device with the user's knobs (see `building`),
+memory format, activation checkpointing, compile per block, shard (see `sharding`), compile the
+whole model, optimizer, loader. Each knob has one function here or in the module of its kind:
+`loader`, `optimizers`, `recording`, `sharding`. What compiles also compiles large `losses`.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from autotune.trials.blocks import find_beside, find_blocks, replace_module
 from autotune.trials.building import build_for_parts, build_on_device
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.loader import build_loader
+from autotune.trials.losses import compiled_large_losses
 from autotune.trials.optimizers import build_optimizer
 from autotune.trials.ranks import ALONE, Ranks
 from autotune.trials.sharding import Sharded, cuts_parameters, shard
@@ -97,7 +98,7 @@ def build_model(
 
 @contextlib.contextmanager
 def process_settings(plan: Plan) -> Iterator[None]:
-    """Set what torch keeps per process (matmul precision, cuDNN, threads); restore it after."""
+    """Set what torch keeps per process (precision, cuDNN, threads, loss); restore it after."""
     matmul = torch.get_float32_matmul_precision()
     cudnn = torch.backends.cudnn.benchmark
     threads = torch.get_num_threads()
@@ -107,7 +108,8 @@ def process_settings(plan: Plan) -> Iterator[None]:
         if plan.get("cudnn_benchmark", False):
             torch.backends.cudnn.benchmark = True
         torch.set_num_threads(int(plan.get("threads", threads)))
-        yield
+        with compiled_large_losses() if _is_compiled(plan) else contextlib.nullcontext():
+            yield
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.benchmark = cudnn

@@ -99,6 +99,41 @@ def test_a_plan_that_compiles_nothing_is_invalid(write_workload, run_plan):
     assert "compiled nothing" in (result.error or "")
 
 
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+@pytest.mark.parametrize("loss", ["F.cross_entropy", "nn.CrossEntropyLoss()"])
+@pytest.mark.parametrize("scope", ["model", "block"])
+def test_a_loss_of_many_logits_is_compiled_beside_the_model(
+    scope, loss, write_workload, monkeypatch
+):
+    """Eagerly it would hold them several times; a small one is not worth the compiler's time."""
+    path = write_workload(
+        f"""
+        import torch.nn.functional as F
+
+        def compute_loss(model, batch):
+            x, y = batch
+            return {loss}(model(x), y)
+        """
+    )
+    values = {"compile_mode": "default", "compile_scope": scope}
+    small, num_graphs = first_loss(path, values)
+    monkeypatch.setattr("autotune.trials.losses.MANY_LOGITS", 4 * 3)
+    large, with_loss = first_loss(path, values)
+    assert with_loss == num_graphs + 1
+    assert torch.allclose(small, large)
+
+
+def first_loss(path, values):
+    """Return the loss of one step, and how many graphs its plan compiled."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    eager = torch.nn.functional.cross_entropy
+    with step_of(path, values) as step:
+        loss = step(next(iter(step.loader)))
+    assert torch.nn.functional.cross_entropy is eager
+    return loss, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
 def test_names_in_the_state_dict_stay(write_workload):
     """Checkpoints written under any plan load into the plain model."""
     path = write_workload()
