@@ -14,7 +14,7 @@ import optuna
 from games import Over
 
 from autotune.agent.agenda import Agenda
-from autotune.agent.confirm import Ending
+from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.history import SEARCH
 from autotune.agent.journal import Journal
 from autotune.agent.observer import SilentObserver

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from autotune.agent.confirm import Ending
-from autotune.agent.durations import expected_s, wall_clock_s
-from autotune.agent.gate import TimeLeft
+from autotune.agent.conclusion.confirm import Ending
+from autotune.agent.forecast.durations import expected_s, wall_clock_s
 from autotune.agent.history import SEARCH, History
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
+from autotune.agent.proposers.gate import TimeLeft
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import Stage
 from autotune.clock import Budget

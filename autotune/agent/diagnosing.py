@@ -1,6 +1,6 @@
 """Which trials are diagnosed once they are measured: few, as it takes seconds."""
 
-from autotune.agent.finalists import choose, finalists
+from autotune.agent.conclusion.finalists import choose, finalists
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal
 from autotune.search_space.plan import Plan

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from autotune.agent.objective import FASTEST, Figures, Objective
+from autotune.agent.objectives.objective import Figures, Objective
+from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.startup import Process, StartUps
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import FOLLOWS, Space

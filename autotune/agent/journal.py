@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from autotune.agent.history import Done, History
-from autotune.agent.objective import FASTEST, Objective
+from autotune.agent.objectives.objective import Objective
+from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.proposal import Proposal
 from autotune.agent.startup import Process
 from autotune.search_space.space import Space

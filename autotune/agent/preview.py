@@ -3,9 +3,10 @@
 from typing import Any
 
 from autotune.agent.agenda import Agenda
-from autotune.agent.confirm import Ending
+from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.journal import Journal
-from autotune.agent.objective import FASTEST, Figures, Objective
+from autotune.agent.objectives.objective import Figures, Objective
+from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.observer import SilentObserver
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.agent.objective import FASTEST, Objective
+from autotune.agent.objectives.objective import Objective
+from autotune.agent.objectives.throughput import FASTEST
 from autotune.search_space.space import Narrowing
 
 

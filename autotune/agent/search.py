@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.agent.agenda import Agenda
-from autotune.agent.baseline import check_baseline
-from autotune.agent.conclude import conclude, unconfirmed
-from autotune.agent.confirm import Ending
+from autotune.agent.conclusion.conclude import conclude, unconfirmed
+from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.diagnosing import diagnosis_of
-from autotune.agent.earlier import Found
 from autotune.agent.history import History, done_from_records
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
+from autotune.agent.proposers.baseline import check_baseline
+from autotune.agent.proposers.earlier import Found
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of
 from autotune.agent.startup import Process

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from autotune.agent.earlier import compiled_earlier, found_earlier
 from autotune.agent.observer import Observer
+from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
 from autotune.agent.request import TuneRequest
 from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from autotune.agent.objective import FASTEST, Objective
+from autotune.agent.objectives.objective import Objective
+from autotune.agent.objectives.throughput import FASTEST
 from autotune.search_space.hardware import Hardware
 from autotune.trials.request import Protocol
 

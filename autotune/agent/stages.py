@@ -8,17 +8,17 @@ they found. Only plans that were measured on all devices of a trial can win.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.agent.baseline import why_no_baseline
-from autotune.agent.durations import expected_s
-from autotune.agent.earlier import Found
 from autotune.agent.focus import Knobs, every_knob, inside_a_rank, not_scouted
-from autotune.agent.gate import TimeLeft
+from autotune.agent.forecast.durations import expected_s
 from autotune.agent.history import History
-from autotune.agent.orders import after_scouts, for_scouts, whole_search
 from autotune.agent.proposal import Proposal, Proposer
+from autotune.agent.proposers.baseline import why_no_baseline
+from autotune.agent.proposers.earlier import Found
+from autotune.agent.proposers.gate import TimeLeft
+from autotune.agent.proposers.orders import after_scouts, for_scouts, whole_search
+from autotune.agent.proposers.strategy import Strategy
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stopping import gains_nothing, share_used_up, trials_used_up
-from autotune.agent.strategy import Strategy
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.space import Space
 

@@ -4,13 +4,10 @@ import math
 import re
 from pathlib import Path
 
-from autotune.agent.objective import (
-    FASTEST,
-    LeastMemory,
-    Objective,
-    ObjectiveName,
-    TimeToTrain,
-)
+from autotune.agent.objectives.least_memory import LeastMemory
+from autotune.agent.objectives.objective import Objective, ObjectiveName
+from autotune.agent.objectives.throughput import FASTEST
+from autotune.agent.objectives.time_to_train import TimeToTrain
 from autotune.errors import UsageError
 from autotune.search_space.knobs import Numerics
 from autotune.search_space.space import Narrowing

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from autotune.agent.objective import ObjectiveName, objective_from
+from autotune.agent.objectives.objective import ObjectiveName
+from autotune.agent.objectives.stored import objective_from
 from autotune.agent.request import TuneRequest
 from autotune.cli.live import LiveTable
 from autotune.cli.output import AsJson, GpusPerTrial, Storage, print_json, print_lines

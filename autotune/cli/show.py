@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.agent.objective import objective_from
+from autotune.agent.objectives.stored import objective_from
 from autotune.cli.diagnosed import print_diagnosis, print_side_by_side
 from autotune.cli.output import AsJson, Storage, print_facts, print_json, print_lines, print_table
 from autotune.cli.trials import Run, print_trials

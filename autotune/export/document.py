@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.agent.objective import ObjectiveName, objective_from
+from autotune.agent.objectives.objective import ObjectiveName
+from autotune.agent.objectives.stored import objective_from
 from autotune.errors import PlanError, nearest
 from autotune.export.contents import PlanFile
 from autotune.export.values import checked_plan, split_plan

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from autotune.agent.objective import objective_from
+from autotune.agent.objectives.stored import objective_from
 from autotune.export.contents import PlanFile
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent import spaces
+from autotune.agent.forecast.memory import cannot_fit
+from autotune.agent.forecast.roofline import Roofline
 from autotune.agent.history import Done, History
-from autotune.agent.memory import cannot_fit
-from autotune.agent.roofline import Roofline
-from autotune.agent.sampler import Sampler
-from autotune.agent.sharded import Shardings
+from autotune.agent.proposers.sampler import Sampler
+from autotune.agent.proposers.sharded import Shardings
 from autotune.agent.spaces import check_devices, spaces_of, this_machine
 from autotune.errors import UsageError
 from autotune.search_space.conflicts import conflict

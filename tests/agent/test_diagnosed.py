@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.agent.durations import expected_s
-from autotune.agent.explain import baseline_remarks
-from autotune.agent.levers import bound_acted_on
-from autotune.agent.promising import Promising
-from autotune.agent.roofline import Roofline
+from autotune.agent.conclusion.explain import baseline_remarks
+from autotune.agent.forecast.durations import expected_s
+from autotune.agent.forecast.levers import bound_acted_on
+from autotune.agent.forecast.roofline import Roofline
+from autotune.agent.proposers.promising import Promising
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.diagnosis import Bound, Diagnosis, Shares
 from autotune.trials.result import Purpose

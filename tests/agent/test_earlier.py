@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.agent.earlier import Found, found_earlier
+from autotune.agent.proposers.earlier import Found, found_earlier
 from autotune.search_space.space import Narrowing
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store

@@ -5,26 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.agent.conclude import conclude
-from autotune.agent.earlier import Found, compiled_earlier, found_earlier
-from autotune.agent.forecast import Outlook
-from autotune.agent.gate import Gate, Objection, TimeLeft
+from autotune.agent.conclusion.conclude import conclude
+from autotune.agent.forecast.memory import expected_peak
+from autotune.agent.forecast.prospects import Prospects
+from autotune.agent.forecast.speed import Outlook
 from autotune.agent.history import SEARCH, Done, History
-from autotune.agent.memory import expected_peak
-from autotune.agent.objective import (
-    FASTEST,
-    Expected,
-    Figures,
-    LeastMemory,
-    TimeToTrain,
-    count_in_words,
-    objective_from,
-)
+from autotune.agent.objectives.least_memory import LeastMemory
+from autotune.agent.objectives.objective import Expected, Figures
+from autotune.agent.objectives.stored import objective_from
+from autotune.agent.objectives.throughput import FASTEST
+from autotune.agent.objectives.time_to_train import TimeToTrain, count_in_words
 from autotune.agent.preview import first_trials
-from autotune.agent.promising import Promising
-from autotune.agent.prospects import Prospects
+from autotune.agent.proposers.earlier import Found, compiled_earlier, found_earlier
+from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
+from autotune.agent.proposers.promising import Promising
+from autotune.agent.proposers.sampler import Sampler, _axes
 from autotune.agent.request import TuneRequest
-from autotune.agent.sampler import Sampler, _axes
 from autotune.agent.session import _key
 from autotune.agent.settings import SearchSettings
 from autotune.agent.startup import StartUps

@@ -5,19 +5,19 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from autotune.agent.durations import check_s, expected_first_step_s, expected_s
-from autotune.agent.finalists import finalists
-from autotune.agent.forecast import Forecast
-from autotune.agent.gate import Gate, Objection, TimeLeft
+from autotune.agent.conclusion.finalists import finalists
+from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
+from autotune.agent.forecast.durations import check_s, expected_first_step_s, expected_s
+from autotune.agent.forecast.loading import loading_of
+from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, predicted_bytes
+from autotune.agent.forecast.soundness import chance_to_run
+from autotune.agent.forecast.speed import Forecast
 from autotune.agent.history import Done, History
-from autotune.agent.loading import loading_of
-from autotune.agent.memory import cannot_fit, chance_to_fit, predicted_bytes
-from autotune.agent.numerics import is_suspect, numerics_failure
 from autotune.agent.preview import first_trials
-from autotune.agent.promising import Promising
-from autotune.agent.sampler import Sampler
+from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
+from autotune.agent.proposers.promising import Promising
+from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.settings import SearchSettings
-from autotune.agent.soundness import chance_to_run
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.result import Outcome, Purpose, TrialResult
 from tests.agent.world import CPU, GIB, GPT, GPU, ok, passed
@@ -307,7 +307,7 @@ def test_the_sampler_is_told_failures_as_infeasible():
     seen = history(({}, ok(50.0, memory=GIB)), ({"batch_size": 1024}, OOM))
     sampler = Sampler(seed=0)
     list(zip(range(1), sampler.candidates(seen), strict=False))
-    from autotune.agent.sampler import _axes
+    from autotune.agent.proposers.sampler import _axes
 
     study = sampler._study(seen, _axes(seen))
     assert [t.state for t in study.trials] == [optuna.trial.TrialState.COMPLETE] * 2

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.agent.forecast.memory import cannot_fit
 from autotune.agent.history import SEARCH, History, done_from_records
-from autotune.agent.memory import cannot_fit
 from autotune.clock import FakeClock
 from autotune.dispatch.replay import ReplayRunner
 from autotune.dispatch.table import read_table

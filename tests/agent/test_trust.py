@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.agent.conclusion.speedup import pooled, student_t
 from autotune.agent.history import SEARCH
-from autotune.agent.speedup import pooled, student_t
 from autotune.errors import NothingRanError
 from autotune.search_space.space import Narrowing
 from autotune.trials.interval import student_t95

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.agent.earlier import Found
 from autotune.agent.observer import SilentObserver
 from autotune.agent.proposal import Proposal
+from autotune.agent.proposers.earlier import Found
 from autotune.agent.search import Search
 from autotune.agent.settings import SearchSettings
 from autotune.clock import Budget, FakeClock

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from autotune.agent import session
-from autotune.agent.objective import FASTEST, LeastMemory, TimeToTrain
+from autotune.agent.objectives.least_memory import LeastMemory
+from autotune.agent.objectives.throughput import FASTEST
+from autotune.agent.objectives.time_to_train import TimeToTrain
 from autotune.cli.main import main
 from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import load_plan_file

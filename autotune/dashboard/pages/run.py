@@ -7,7 +7,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from autotune.agent.objective import objective_from
+from autotune.agent.objectives.stored import objective_from
 from autotune.dashboard import parts
 from autotune.dashboard.pages.conclusion import changes, headline
 from autotune.dashboard.source import Source

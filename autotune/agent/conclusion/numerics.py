@@ -1,7 +1,7 @@
 """The numerics check: is a fast plan still training the same model?"""
 
+from autotune.agent.forecast.memory import chance_to_fit
 from autotune.agent.history import Done, History
-from autotune.agent.memory import chance_to_fit
 from autotune.agent.proposal import Proposal
 from autotune.search_space.knobs import BY_NAME, Numerics
 from autotune.search_space.plan import Plan, Value

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from autotune.agent.forecast.levers import Effect, effect, is_users, share_acted_on
+from autotune.agent.forecast.loading import computing_share
 from autotune.agent.history import FOLLOWS_BATCH, Done, History
-from autotune.agent.levers import Effect, effect, is_users, share_acted_on
-from autotune.agent.loading import computing_share
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import FOLLOWS

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from autotune.agent.confirm import flipped_back
+from autotune.agent.conclusion.confirm import flipped_back
+from autotune.agent.conclusion.numerics import numerics_remark
+from autotune.agent.forecast.levers import in_words
 from autotune.agent.history import History
-from autotune.agent.levers import in_words
-from autotune.agent.numerics import numerics_remark
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.space import on_ranks
 from autotune.trials.diagnosis import Bound

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autotune.agent.history import History
-from autotune.agent.objective import objective_from
+from autotune.agent.objectives.stored import objective_from
 from autotune.agent.proposal import Proposal
 from autotune.agent.startup import Process
 from autotune.errors import PlanError

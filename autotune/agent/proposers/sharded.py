@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.agent.focus import inside_a_rank
+from autotune.agent.forecast.levers import LOADER_KNOBS, sharding_speed
 from autotune.agent.history import Done, History
-from autotune.agent.levers import LOADER_KNOBS, sharding_speed
 from autotune.agent.proposal import Proposal
 from autotune.search_space.conflicts import FSDP
 from autotune.search_space.plan import Plan, Value

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autotune.agent.earlier import Found, Remembered
 from autotune.agent.focus import Focus, Knobs, inside_a_rank, not_scouted
 from autotune.agent.history import History
-from autotune.agent.promising import Promising
 from autotune.agent.proposal import Proposal, Proposer
-from autotune.agent.sampler import Sampler
+from autotune.agent.proposers.earlier import Found, Remembered
+from autotune.agent.proposers.promising import Promising
+from autotune.agent.proposers.sampler import Sampler
+from autotune.agent.proposers.sharded import Adopted, Shardings
 from autotune.agent.settings import SearchSettings
-from autotune.agent.sharded import Adopted, Shardings
 from autotune.search_space.hardware import Hardware
 
 STRONG = 1.04  # expected gain from which a sharding is worth a trial before other knobs

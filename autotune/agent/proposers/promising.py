@@ -5,13 +5,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from autotune.agent.durations import expected_s
+from autotune.agent.forecast.durations import expected_s
+from autotune.agent.forecast.levers import LOADER_KNOBS, bound_acted_on, waits_for_data, why
+from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, why_less
+from autotune.agent.forecast.prospects import Prospect, Prospects
+from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import Done, History
-from autotune.agent.levers import LOADER_KNOBS, bound_acted_on, waits_for_data, why
-from autotune.agent.memory import cannot_fit, chance_to_fit, why_less
 from autotune.agent.proposal import Proposal
-from autotune.agent.prospects import Prospect, Prospects
-from autotune.agent.soundness import chance_to_run
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.space import FOLLOWS

@@ -3,16 +3,16 @@
 import enum
 from dataclasses import dataclass
 
-from autotune.agent.durations import (
+from autotune.agent.forecast.durations import (
     compiler_is_known,
     expected_first_step_s,
     expected_s,
     is_compiled,
     least_ending_s,
 )
+from autotune.agent.forecast.memory import cannot_fit
+from autotune.agent.forecast.prospects import cannot_win
 from autotune.agent.history import History
-from autotune.agent.memory import cannot_fit
-from autotune.agent.prospects import cannot_win
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan

@@ -18,9 +18,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.agent.forecast.loading import compute_s, loading_of
+from autotune.agent.forecast.roofline import Roofline
 from autotune.agent.history import FOLLOWS_BATCH, Done, History
-from autotune.agent.loading import compute_s, loading_of
-from autotune.agent.roofline import Roofline
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 

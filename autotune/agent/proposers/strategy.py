@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from autotune.agent.baseline import next_baseline
-from autotune.agent.gate import Gate, Objection, TimeLeft
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
+from autotune.agent.proposers.baseline import next_baseline
+from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import describe_diff

@@ -7,10 +7,10 @@ killed goes on in the middle of a round.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autotune.agent.durations import check_s, expected_s
-from autotune.agent.finalists import choose, confirmed, finalists
+from autotune.agent.conclusion.finalists import choose, confirmed, finalists
+from autotune.agent.conclusion.numerics import next_check
+from autotune.agent.forecast.durations import check_s, expected_s
 from autotune.agent.history import MAX_INFRA, History
-from autotune.agent.numerics import next_check
 from autotune.agent.proposal import Proposal
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.agent.durations import compiler_is_known, expected_first_step_s, is_compiled
-from autotune.agent.forecast import Forecast, Outlook
+from autotune.agent.forecast.durations import compiler_is_known, expected_first_step_s, is_compiled
+from autotune.agent.forecast.memory import expected_peak, needs_no_less
+from autotune.agent.forecast.speed import Forecast, Outlook
 from autotune.agent.history import History
-from autotune.agent.memory import expected_peak, needs_no_less
-from autotune.agent.objective import Expected
+from autotune.agent.objectives.objective import Expected
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 

@@ -9,8 +9,8 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from autotune.agent.forecast.levers import wait_share, waits_for_data
 from autotune.agent.history import Done, History
-from autotune.agent.levers import wait_share, waits_for_data
 from autotune.search_space.plan import Plan
 
 _LEAST_SHARE = 1e-3  # of the time that a loop must compute in

@@ -4,10 +4,10 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
+from autotune.agent.conclusion.speedup import Speedup, around, pooled, student_t
 from autotune.agent.history import Done, History
-from autotune.agent.numerics import is_suspect, numerics_failure
-from autotune.agent.objective import Figures
-from autotune.agent.speedup import Speedup, around, pooled, student_t
+from autotune.agent.objectives.objective import Figures
 from autotune.search_space.plan import Plan
 from autotune.trials.result import Measurement, Outcome, Purpose
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from autotune.agent.explain import baseline_remarks, changes, remarks
-from autotune.agent.finalists import Confirmed, choose, confirmed, disqualified
+from autotune.agent.conclusion.explain import baseline_remarks, changes, remarks
+from autotune.agent.conclusion.finalists import Confirmed, choose, confirmed, disqualified
 from autotune.agent.history import Done, History
-from autotune.agent.objective import Figures
+from autotune.agent.objectives.objective import Figures
 from autotune.errors import NothingRanError
 from autotune.search_space.plan import describe_diff
 from autotune.storage.records import Winner

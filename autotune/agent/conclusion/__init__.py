@@ -1,0 +1,1 @@
+"""Confirms what the search found, checks its numerics, concludes and explains."""

@@ -1,0 +1,1 @@
+"""What a run looks for: one module for each value of `--objective`."""

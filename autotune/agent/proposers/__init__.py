@@ -1,0 +1,1 @@
+"""Who proposes plans, in which order, and what keeps a proposal from being run."""
