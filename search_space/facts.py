@@ -14,6 +14,7 @@ class WorkloadFacts:
         batch_size: the user's own per-device batch.
         global_batch_size: samples per optimizer step, when the user fixed it.
         dataset_len: samples, None for an iterable dataset.
+        repeats_in_workers: each worker of an iterable dataset would read the whole of it.
         num_parameters: elements over all parameters.
         num_blocks: repeated blocks found (0: none), and the name of their class.
         has_conv2d: the model holds a two-dimensional convolution.
@@ -35,6 +36,7 @@ class WorkloadFacts:
     batch_size: int
     global_batch_size: int | None = None
     dataset_len: int | None = None
+    repeats_in_workers: bool = False
     num_parameters: int = 0
     num_blocks: int = 0
     block_class: str | None = None

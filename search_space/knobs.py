@@ -125,12 +125,22 @@ def _accumulation(site: Site) -> tuple[Value, ...] | Out:
 
 
 def _workers(site: Site) -> tuple[Value, ...] | Out:
+    if site.facts.repeats_in_workers:
+        return Out(
+            "each worker would read the whole of the iterable dataset, so that samples repeat; "
+            "let it share them out by torch.utils.data.get_worker_info()"
+        )
     counts = [0, 1]
     while counts[-1] * 2 <= site.cores_per_rank:
         counts.append(counts[-1] * 2)
     if counts[-1] < site.cores_per_rank:
         counts.append(site.cores_per_rank)
     return tuple(counts)
+
+
+def _prefetch(site: Site) -> tuple[Value, ...] | Out:
+    workers = _workers(site)
+    return workers if isinstance(workers, Out) else (2, 4, 8)
 
 
 def _cuda_only(site: Site, values: tuple[Value, ...]) -> tuple[Value, ...] | Out:
@@ -263,7 +273,7 @@ CATALOGUE: tuple[Knob, ...] = (
         name="prefetch",
         doc="batches each worker prepares ahead",
         numerics=Numerics.EXACT,
-        values=lambda site: (2, 4, 8),
+        values=_prefetch,
         known=(2, 4, 8),
         any_count=True,
         active=lambda plan: int(plan.get("workers", 0)) > 0,

@@ -65,7 +65,7 @@ def build_step(
         model=model,
         sharded=sharded,
         optimizer=build_optimizer(workload, plan, model, ranks.place),
-        loader=build_loader(workload, plan, seed, ranks.place),
+        loader=build_loader(workload, plan, seed, ranks),
         compute_loss=workload.compute_loss,
         plan=plan,
         device=device,

@@ -1,15 +1,20 @@
 """Builds the user's loader as a plan says, and reads from it for ever, timing the waits."""
 
 import itertools
+import pickle
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
 
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
+from autotune.trials.ranks import ALONE, Ranks
 from autotune.trials.request import RankPlace
 from autotune.trials.workload import DEFAULT_BATCH_SIZE, Workload
 
@@ -20,18 +25,19 @@ _DRAIN_CAP_S = 2.0
 
 
 def build_loader(
-    workload: Workload, plan: Plan, seed: int, place: RankPlace | None = None
+    workload: Workload, plan: Plan, seed: int, ranks: Ranks = ALONE
 ) -> DataLoader[Any]:
     """Return the loader of one rank's share of the workload's dataset under `plan`.
 
     Incomplete batches are dropped, so that every batch counts `batch_size` samples. The batches
     of all ranks together are those of one device with a batch of `batch_size` times their number.
+    All ranks must call it.
 
     Raises:
         WorkloadError: for an empty dataset, one smaller than the batch, or a `build_dataloader`
-            that ignores the batch size.
+            that goes its own way.
     """
-    dataset, place = workload.build_dataset(), place or RankPlace()
+    dataset, place = workload.build_dataset(), ranks.place
     num_samples = dataset_len(dataset)
     batch_size = int(plan.get("batch_size", DEFAULT_BATCH_SIZE))
     if num_samples is not None:
@@ -47,16 +53,52 @@ def build_loader(
     }
     if workers:
         options |= {"prefetch_factor": int(plan.get("prefetch", 2)), "persistent_workers": True}
-    if place.world_size > 1 and isinstance(dataset, IterableDataset):
+    if isinstance(dataset, IterableDataset) and _is_same_on_all(dataset, ranks):
         dataset = RankStream(dataset, batch_size, place)
     if workload.build_dataloader is None:
         return DataLoader(dataset, **options)
-    return _checked(workload.build_dataloader(dataset, **options), workload, batch_size)
+    return _checked(workload.build_dataloader(dataset, **options), workload, options)
 
 
 def dataset_len(dataset: Any) -> int | None:
     """Return the number of samples, None for an iterable dataset."""
     return None if isinstance(dataset, IterableDataset) else len(dataset)
+
+
+def repeats_in_workers(workload: Workload, plan: Plan, seed: int) -> bool:
+    """Whether two workers give the same batches: each reads the whole of an iterable dataset.
+
+    They would train on every sample twice, and count it twice.
+    """
+    if dataset_len(workload.build_dataset()) is not None:
+        return False
+    batches = Feed(build_loader(workload, Plan.of({**plan.values, "workers": 2}), seed))
+    try:
+        return _fingerprint(batches.next()) == _fingerprint(batches.next())
+    except WorkloadError:
+        return False  # a worker's share makes no batch, which trials will say
+
+
+def _is_same_on_all(stream: IterableDataset[Any], ranks: Ranks) -> bool:
+    """Whether each of several ranks reads the whole stream: it does not share itself out."""
+    if ranks.place.world_size == 1:
+        return False
+    return len(set(ranks.gather(_fingerprint(next(iter(stream), None))))) == 1
+
+
+def _fingerprint(sample: Any) -> float:
+    """Return a number for tensors and values, the same in all processes; 0 for what has none."""
+    try:
+        return float(zlib.crc32(pickle.dumps([_plain(leaf) for leaf in tree_leaves(sample)])))
+    except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):
+        return 0.0
+
+
+def _plain(leaf: Any) -> Any:
+    """Return a tensor's bytes: how tensors are pickled depends on where they lie."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return leaf.detach().cpu().flatten().view(torch.uint8).numpy().tobytes()
 
 
 def _sampler(dataset: Any, seed: int, batch_size: int, place: RankPlace) -> Sampler[int] | None:
@@ -122,14 +164,20 @@ class RankStream(IterableDataset[Any]):
         return _share(self._stream, self._batch_size, self._place)
 
 
-def _checked(loader: Any, workload: Workload, batch_size: int) -> DataLoader[Any]:
-    given = getattr(loader, "batch_size", batch_size)
-    if given not in (batch_size, None):
-        raise WorkloadError(
-            f"{workload.path.name}: build_dataloader was asked for batch_size={batch_size} and "
-            f"made {given}; pass **kwargs on to DataLoader"
-        )
-    return loader  # type: ignore[no-any-return]  # whatever iterates like a loader will do
+def _checked(loader: Any, workload: Workload, options: dict[str, Any]) -> DataLoader[Any]:
+    """Check that each batch counts what throughput takes it for, on each rank another one.
+
+    Whatever iterates like a loader will do, but of what is not torch's no attribute can tell.
+    """
+    must = ["batch_size", "drop_last"] + ["sampler"] * isinstance(options["sampler"], RankSampler)
+    for name in must if isinstance(loader, DataLoader) else ():
+        asked, given = options[name], getattr(loader, name)
+        if given != asked:
+            raise WorkloadError(
+                f"{workload.path.name}: build_dataloader was asked for {name}={asked} and made "
+                f"{given}; pass **kwargs on to DataLoader"
+            )
+    return loader  # type: ignore[no-any-return]
 
 
 class Feed:

@@ -82,7 +82,7 @@ def widest_class(plan: Plan, reference: Plan) -> Numerics:
 
 def _batches(workload: Workload, plan: Plan, seed: int, ranks: Ranks) -> list[Any]:
     in_process = Plan.of({**plan.values, "workers": 0, "pin_memory": False})
-    feed = Feed(build_loader(workload, in_process, seed, ranks.place))
+    feed = Feed(build_loader(workload, in_process, seed, ranks))
     return [feed.next() for _ in range(STEPS * int(plan.get("accumulation", 1)))]
 
 

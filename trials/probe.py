@@ -28,7 +28,7 @@ from autotune.search_space.space import batch_does_not_divide
 from autotune.trials.blocks import find_blocks
 from autotune.trials.failure import one_line, user_traceback
 from autotune.trials.forkable import is_forkable
-from autotune.trials.loader import Feed, build_loader, dataset_len
+from autotune.trials.loader import Feed, build_loader, dataset_len, repeats_in_workers
 from autotune.trials.optimizers import (
     build_optimizer,
     rebuild_problem,
@@ -63,6 +63,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         batch_size=batch_size,
         global_batch_size=workload.global_batch_size,
         dataset_len=num_samples,
+        repeats_in_workers=repeats_in_workers(workload, plan, seed),
         num_parameters=sum(p.numel() for p in model.parameters()),
         num_blocks=len(blocks),
         block_class=type(blocks[0]).__name__ if blocks else None,

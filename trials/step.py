@@ -1,6 +1,7 @@
 """A training step under a plan: what trials measure and what users train with."""
 
 import contextlib
+import copy
 from types import TracebackType
 from typing import Any, Self
 
@@ -150,14 +151,16 @@ class Step:
         """Return the batch on the device: tensors in tuples, lists, dicts, or what has `to`."""
         if isinstance(batch, Tensor):
             return self._move_tensor(batch)
+        if hasattr(batch, "to"):
+            return batch.to(self.device)
         if isinstance(batch, dict):
-            return type(batch)({key: self.move(value) for key, value in batch.items()})
+            moved = copy.copy(batch)  # of its own class, which may take other arguments
+            moved.update((key, self.move(value)) for key, value in batch.items())
+            return moved
         if isinstance(batch, tuple) and hasattr(batch, "_fields"):
             return type(batch)(*map(self.move, batch))
         if isinstance(batch, list | tuple):
             return type(batch)(map(self.move, batch))
-        if hasattr(batch, "to"):
-            return batch.to(self.device)
         return batch
 
     def _move_tensor(self, tensor: Tensor) -> Tensor:

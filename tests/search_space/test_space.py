@@ -164,6 +164,15 @@ def test_an_optimizer_that_cannot_be_recorded_says_so():
     assert space.out["cuda_graph"] == "needs a CUDA device"
 
 
+def test_a_stream_that_workers_would_repeat_gets_none():
+    """Also where they are named: the message says how to share it out."""
+    space = build_space(replace(FACTS, dataset_len=None, repeats_in_workers=True), CPU_MACHINE)
+    assert "get_worker_info" in space.out["workers"]
+    assert "prefetch" in space.out
+    with pytest.raises(PlanError, match="workers does not apply here: each worker would read"):
+        space.plan({"workers": 2})
+
+
 def test_an_optimizer_that_cannot_be_built_anew_says_what_would_be_lost():
     """Its implementation, its recording and its parts need another one."""
     problem = "Mine cannot be built anew: what its step holds would be lost"

@@ -12,6 +12,7 @@ from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.loader import RankSampler, build_loader
 from autotune.trials.merge import merge
 from autotune.trials.rank import run_trial
+from autotune.trials.ranks import Ranks
 from autotune.trials.request import Deadlines, Protocol, RankPlace, TrialRequest
 from autotune.trials.result import Outcome, Phase, Purpose, TrialResult
 from autotune.trials.workload import load_workload
@@ -195,7 +196,9 @@ def test_a_place_travels_as_json(write_workload):
 
 def _labels(path, batch_size, place):
     plan = Plan.of({"batch_size": batch_size})
-    return [batch.tolist() for batch in build_loader(load_workload(path), plan, 0, place)]
+    return [
+        batch.tolist() for batch in build_loader(load_workload(path), plan, 0, Ranks(place=place))
+    ]
 
 
 INDEXED = """

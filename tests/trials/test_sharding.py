@@ -12,7 +12,7 @@ from autotune.trials.blocks import find_blocks
 from autotune.trials.building import materialise
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.loader import build_loader
-from autotune.trials.ranks import ALONE
+from autotune.trials.ranks import ALONE, Ranks
 from autotune.trials.request import RankPlace
 from autotune.trials.sharding import grid_shape, shard
 from autotune.trials.workload import load_workload
@@ -339,7 +339,9 @@ def _fill_and_train(place, path):
     hollow = _without_values(workload)
     sharded = shard(hollow, find_blocks(hollow, workload), plan, ranks, "cpu")
     filled = [_whole(p).tolist() for p in hollow.parameters()]
-    loss = sharded.loss(workload.compute_loss, next(iter(build_loader(workload, plan, 0, place))))
+    loss = sharded.loss(
+        workload.compute_loss, next(iter(build_loader(workload, plan, 0, Ranks(place=place))))
+    )
     loss.backward()
     return filled == [p.tolist() for p in whole.parameters()], *ranks.mean(loss.item())
 

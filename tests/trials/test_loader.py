@@ -1,0 +1,127 @@
+"""Whose samples a batch holds: no sample twice, and as many as throughput counts."""
+
+import collections
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_sequence
+
+from autotune.search_space.plan import Plan
+from autotune.trials.apply import build_step
+from autotune.trials.loader import build_loader, repeats_in_workers
+from autotune.trials.probe import probe
+from autotune.trials.result import Outcome
+from autotune.trials.workload import load_workload
+from tests.search_space.machines import CPU_MACHINE
+from tests.trials.two_ranks import met, on_two_ranks
+
+PLAN = Plan.of({"batch_size": 4})
+STREAM = """
+import os
+from torch.utils.data import IterableDataset, get_worker_info
+
+class Lines(IterableDataset):
+    def __iter__(self):
+        worker = get_worker_info()
+        {order}
+
+def build_dataset():
+    return Lines()
+"""
+ORDERS = {
+    "whole": ("yield from range(64)", True),
+    "shared out": ("yield from range(worker.id if worker else 0, 64, 2 if worker else 1)", False),
+    "random": ("yield from torch.randn(64)", False),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_stream_that_workers_would_repeat_is_noticed(order, write_workload):
+    """Each worker of such a stream reads all of it; throughput would count every sample twice."""
+    code, repeats = ORDERS[order]
+    workload = load_workload(write_workload(STREAM.format(order=code)))
+    assert repeats_in_workers(workload, PLAN, 0) is repeats
+
+
+def test_the_probe_tells_of_it(write_workload):
+    """A list is shared out by its sampler."""
+    whole = write_workload(STREAM.format(order="yield from ((torch.ones(16), 1),) * 64"))
+    assert probe(whole, CPU_MACHINE, 0).repeats_in_workers
+    assert not probe(write_workload(), CPU_MACHINE, 0).repeats_in_workers
+
+
+RANK_STREAM = STREAM.format(order="yield from range({first}, 16, {step})")
+
+
+def _samples(place, paths):
+    ranks = met(place)
+    loaders = [build_loader(load_workload(path), PLAN, 0, ranks) for path in paths]
+    return [torch.cat(list(loader)).tolist() for loader in loaders]
+
+
+def test_ranks_share_a_stream_unless_it_shares_itself_out(write_workload):
+    """One that looks at its rank would be cut twice, and half of it never be trained on."""
+    own = RANK_STREAM.format(first='int(os.environ["RANK"])', step=2)
+    paths = [write_workload(RANK_STREAM.format(first=0, step=1)), write_workload(own)]
+    first, second = on_two_ranks(_samples, paths)
+    for one, two in zip(first, second, strict=True):
+        assert sorted(one + two) == list(range(16))
+    assert first == [[0, 1, 2, 3, 8, 9, 10, 11], list(range(0, 16, 2))]
+
+
+LOADERS = {
+    "drop_last": "drop_last=False",
+    "batch_size": "batch_size=1, batch_sampler=[[0, 1], [2]], drop_last=False, sampler=None",
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_loader_whose_batches_count_otherwise_is_refused(name, write_workload, run_plan):
+    """Throughput counts `batch_size` samples a step."""
+    path = write_workload(
+        f"""
+        def build_dataloader(dataset, **kwargs):
+            own = dict({LOADERS[name]})
+            return torch.utils.data.DataLoader(dataset, **(kwargs | own))
+        """
+    )
+    result = run_plan(path)
+    assert (result.outcome, result.user_error) == (Outcome.CRASH, True)
+    assert f"asked for {name}=" in (result.error or "")
+
+
+def _refusal(place, path):
+    with pytest.raises(Exception, match="asked for sampler=") as caught:
+        build_loader(load_workload(path), PLAN, 0, met(place))
+    return str(caught.value)
+
+
+def test_a_sampler_that_is_the_same_on_all_ranks_is_refused(write_workload):
+    """Both would train on the same samples and count them twice."""
+    path = write_workload(
+        """
+        def build_dataloader(dataset, **kwargs):
+            kwargs["sampler"] = torch.utils.data.SequentialSampler(dataset)
+            return torch.utils.data.DataLoader(dataset, **kwargs)
+        """
+    )
+    assert all("pass **kwargs on" in message for message in on_two_ranks(_refusal, path))
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_batches_of_many_kinds_are_moved(write_workload):
+    """Each stays what it is: what moves itself, named tuples, dicts of a class with a default."""
+    step = build_step(load_workload(write_workload()), PLAN, torch.device("meta"), seed=0)
+    packed = step.move(pack_sequence([torch.ones(3), torch.ones(2)]))
+    assert packed.data.is_meta
+    named = step.move(Pair(torch.ones(1), [torch.ones(1), "word"]))
+    assert named.left.is_meta
+    assert named.right[1] == "word"
+    by_name = step.move(collections.defaultdict(list, x=torch.ones(1)))
+    assert by_name["x"].is_meta
+    assert by_name["y"] == []
