@@ -3,7 +3,8 @@
 Order: settings of the process, seed, build on the device with the user's knobs (see `building`),
 memory format, activation checkpointing, compile per block, shard (see `sharding`), compile the
 whole model, optimizer, loader. Each knob has one function here or in the module of its kind:
-`loader`, `optimizers`, `recording`, `sharding`. What compiles also compiles large `losses`.
+`compiling`, `loader`, `optimizers`, `recording`, `sharding`. What compiles also compiles large
+`losses`.
 """
 
 import contextlib
@@ -16,13 +17,14 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from autotune.search_space.plan import Plan
-from autotune.trials.blocks import find_beside, find_blocks, replace_module
+from autotune.trials.blocks import check_found, find_blocks, replace_module
 from autotune.trials.building import build_for_parts, build_on_device
-from autotune.trials.failure import InvalidPlanError
+from autotune.trials.compiling import compile_blocks, compile_model, is_compiled
 from autotune.trials.loader import build_loader
 from autotune.trials.losses import compiled_large_losses
 from autotune.trials.optimizers import build_optimizer
 from autotune.trials.ranks import ALONE, Ranks
+from autotune.trials.seeding import seed_all
 from autotune.trials.sharding import Sharded, cuts_parameters, shard
 from autotune.trials.step import Step
 from autotune.trials.workload import Workload
@@ -43,6 +45,7 @@ _KEPT = frozenset(
     )
     if hasattr(torch.ops.aten, name)
 )
+_open_settings: set[contextlib.ExitStack] = set()
 _EVERY = {"full": 1, "selective": 1, "every-2": 2, "every-4": 4}
 
 
@@ -57,24 +60,32 @@ def build_step(
         WorkloadError: when the workload breaks its contract.
         InvalidPlanError: when the plan cannot be applied to this workload.
     """
-    settings = contextlib.ExitStack()
-    settings.enter_context(process_settings(plan))
-    torch.manual_seed(seed)
-    model, sharded = build_model(workload, plan, device, ranks)
-    step = Step(
-        model=model,
-        sharded=sharded,
-        optimizer=build_optimizer(workload, plan, model, ranks.place),
-        loader=build_loader(workload, plan, seed, ranks),
-        compute_loss=workload.compute_loss,
-        plan=plan,
-        device=device,
-        settings=settings,
-    )
-    if ranks.place.rank:
-        # Alike until here, so that the models are; from now on each draws its own dropout.
-        torch.manual_seed(seed + ranks.place.rank)
-    return step
+    with contextlib.ExitStack() as settings:
+        settings.enter_context(process_settings(plan))
+        seed_all(seed)
+        model, sharded = build_model(workload, plan, device, ranks)
+        optimizer = build_optimizer(workload, plan, model, ranks.place)
+        loader = build_loader(workload, plan, seed, ranks)
+        if ranks.place.rank:
+            # Alike until here, so that the models are; from now on each draws its own dropout.
+            seed_all(seed + ranks.place.rank)
+        return Step(
+            model=model,
+            sharded=sharded,
+            optimizer=optimizer,
+            loader=loader,
+            compute_loss=workload.compute_loss,
+            plan=plan,
+            device=device,
+            settings=_kept_open(settings.pop_all()),
+        )
+
+
+def _kept_open(settings: contextlib.ExitStack) -> contextlib.ExitStack:
+    """Keep the settings until they are closed, also when only parts of the step are kept."""
+    _open_settings.add(settings)
+    settings.callback(_open_settings.discard, settings)
+    return settings
 
 
 def build_model(
@@ -88,7 +99,9 @@ def build_model(
         model = build_on_device(workload, plan, device)
     if plan.get("memory_format", "contiguous") == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    blocks = find_blocks(model.train(), workload)
+    if not model.training:  # else parts that the user has put into evaluation stay there
+        model.train()
+    blocks = find_blocks(model, workload)
     blocks = apply_activation_checkpointing(model, plan, blocks)
     compile_blocks(model, blocks, plan)
     sharded = shard(model, blocks, plan, ranks, device.type)
@@ -98,22 +111,46 @@ def build_model(
 
 @contextlib.contextmanager
 def process_settings(plan: Plan) -> Iterator[None]:
-    """Set what torch keeps per process (precision, cuDNN, threads, loss); restore it after."""
-    matmul = torch.get_float32_matmul_precision()
-    cudnn = torch.backends.cudnn.benchmark
-    threads = torch.get_num_threads()
-    try:
+    """Set what torch keeps per process and the plan names; put it back after.
+
+    The rest is left alone: it is as the user's own code has it.
+    """
+    with contextlib.ExitStack() as settings:
         if plan.get("precision", "fp32") == "tf32":
-            torch.set_float32_matmul_precision("high")
+            settings.enter_context(_tf32())
         if plan.get("cudnn_benchmark", False):
-            torch.backends.cudnn.benchmark = True
-        torch.set_num_threads(int(plan.get("threads", threads)))
-        with compiled_large_losses() if _is_compiled(plan) else contextlib.nullcontext():
+            settings.enter_context(_having(torch.backends.cudnn, "benchmark", value=True))
+        if "threads" in plan:
+            settings.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(int(plan["threads"]))
+        if is_compiled(plan):
+            settings.enter_context(compiled_large_losses())
+        yield
+
+
+@contextlib.contextmanager
+def _tf32() -> Iterator[None]:
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # the workload uses the settings of torch 2.9, which do not mix with it
+        with _having(torch.backends.cuda.matmul, "fp32_precision", value="tf32"):
             yield
+        return
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
     finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.benchmark = cudnn
-        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(before)
+
+
+@contextlib.contextmanager
+def _having(owner: Any, name: str, *, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 def apply_activation_checkpointing(
@@ -127,7 +164,7 @@ def apply_activation_checkpointing(
     mode = str(plan.get("activation_checkpointing", "none"))
     if mode == "none":
         return blocks
-    _check_found(blocks, mode)
+    check_found(blocks, mode)
     return [
         block if i % _EVERY[mode] else _checkpoint_in_place(model, block, mode)
         for i, block in enumerate(blocks)
@@ -152,64 +189,3 @@ def _selective_contexts() -> Any:
 
 def _keep_arithmetic(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
     return CheckpointPolicy.MUST_SAVE if op in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
-
-
-def compile_blocks(model: nn.Module, blocks: list[nn.Module], plan: Plan) -> None:
-    """Compile each block, and what computes beside them, by itself if the plan says so.
-
-    A model's head is one layer among many and may be a large part of the work. Where its shape
-    misses what tensor cores need, as a vocabulary of 50257 does, compiled code pads it.
-    """
-    if plan.get("compile_scope", "model") != "block" or not _is_compiled(plan):
-        return
-    _check_found(blocks, "compile_scope=block")
-    for module in dict.fromkeys((*blocks, *find_beside(model, blocks))):
-        _compile_in_place(module, str(plan["compile_mode"]))
-
-
-def compile_model(model: nn.Module, plan: Plan) -> None:
-    """Compile the whole model if the plan says so; it happens at the first step."""
-    if plan.get("compile_scope", "model") == "model" and _is_compiled(plan):
-        _compile_in_place(model, str(plan["compile_mode"]))
-
-
-def _is_compiled(plan: Plan) -> bool:
-    return bool(plan.get("compile_mode", "off") != "off")
-
-
-def _compile_in_place(module: nn.Module, mode: str) -> None:
-    """Compile the module's forward pass, also that of torch's own containers.
-
-    Dynamo skips frames of torch's own files, so `nn.Sequential(...).compile()` compiles nothing,
-    without a word; a frame of ours in between makes it trace them. Unlike `torch.compile(module)`
-    the names in the state dict stay, and FSDP's hooks around the forward pass stay outside of the
-    graph, which they would break.
-    """
-    forward = module.forward
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return forward(*args, **kwargs)
-
-    compiled = torch.compile(call, mode=None if mode == "default" else mode)
-    module.forward = compiled
-
-
-def check_compiled(plan: Plan) -> None:
-    """Check after a first step that the plan's compilation happened.
-
-    Raises:
-        InvalidPlanError: when the compiler found nothing that it can compile.
-    """
-    if not _is_compiled(plan):
-        return
-    from torch._dynamo.utils import counters  # noqa: PLC0415  2 s that eager plans need not wait
-
-    if not counters["stats"]["unique_graphs"]:
-        raise InvalidPlanError(
-            "torch.compile compiled nothing: the forward pass leaves it no graph to compile"
-        )
-
-
-def _check_found(blocks: list[nn.Module], wanted_by: str) -> None:
-    if not blocks:
-        raise InvalidPlanError(f"{wanted_by} needs repeated blocks, and the model has none")

@@ -6,14 +6,18 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from autotune.errors import WorkloadError
+from autotune.trials.failure import InvalidPlanError
 from autotune.trials.workload import Workload
+
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 
 
 def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
     """Return the repeated blocks, in order: the user's `blocks(model)`, else found by itself.
 
     Found are the longest run of same-class siblings that hold parameters; among equally long
-    runs the one with the most parameters. Fewer than two are none.
+    runs the one with the most parameters. Fewer than two are none. Lists inside of a list, such
+    as of an attention and a feed-forward each, are no modules to run: their parts are the blocks.
 
     Raises:
         WorkloadError: when `blocks(model)` returns what is not in the model.
@@ -34,10 +38,20 @@ def find_beside(model: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[nn.Mo
         holds_blocks = any(module in blocks for module in child.modules())
         if child in blocks:
             continue
-        if holds_blocks or isinstance(child, nn.ModuleList | nn.ModuleDict):
+        if holds_blocks or isinstance(child, _CONTAINERS):
             yield from find_beside(child, blocks)
         elif _multiplies(child):
             yield child
+
+
+def check_found(blocks: Sequence[nn.Module], wanted_by: str) -> None:
+    """Check that there are blocks.
+
+    Raises:
+        InvalidPlanError: naming the setting that needs them.
+    """
+    if not blocks:
+        raise InvalidPlanError(f"{wanted_by} needs repeated blocks, and the model has none")
 
 
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
@@ -49,8 +63,21 @@ def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 
 
 def _runs(parent: nn.Module) -> list[list[nn.Module]]:
-    groups = itertools.groupby(parent.children(), key=type)
-    return [run for _, group in groups if (run := [m for m in group if _num_parameters([m])])]
+    runs = [list(group) for _, group in itertools.groupby(parent.children(), key=_layout)]
+    # What is in a single container is found where that is the parent.
+    runs = [run for run in runs if len(run) > 1 or not isinstance(run[0], _CONTAINERS)]
+    return [[m for each in run for m in _parts(each) if _num_parameters([m])] for run in runs]
+
+
+def _layout(module: nn.Module) -> tuple[type, ...]:
+    return (type(module), *(type(part) for part in _parts(module)))
+
+
+def _parts(module: nn.Module) -> list[nn.Module]:
+    """Return the module, or of a container that cannot be run what is in it."""
+    if not isinstance(module, _CONTAINERS):
+        return [module]
+    return [part for child in module.children() for part in _parts(child)]
 
 
 def _multiplies(module: nn.Module) -> bool:
@@ -68,5 +95,11 @@ def _checked(found: object, model: nn.Module, workload: Workload) -> list[nn.Mod
         raise WorkloadError(
             f"{workload.path.name}: blocks(model) must return a list of modules that are inside "
             "the model it was given"
+        )
+    containers = [type(m).__name__ for m in found if isinstance(m, _CONTAINERS)]
+    if containers:
+        raise WorkloadError(
+            f"{workload.path.name}: blocks(model) returned a {containers[0]}, which has no "
+            "forward; return the modules in it"
         )
     return list(found)

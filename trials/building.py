@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
 from autotune.trials.ranks import Ranks
+from autotune.trials.seeding import seed_all
 from autotune.trials.workload import Workload
 
 # Of the memory that is free, what copies of the model may take; the loaders need some too.
@@ -75,7 +76,7 @@ def build_for_parts(
 
 
 def _seeded(workload: Workload, plan: Plan) -> nn.Module:
-    torch.manual_seed(torch.initial_seed())  # whatever was tried before has drawn numbers
+    seed_all(torch.initial_seed())  # whatever was tried before has drawn numbers
     return workload.model(plan.values)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autotune.trials.apply import check_compiled
 from autotune.trials.communication import traced_share
+from autotune.trials.compiling import check_compiled
 from autotune.trials.failure import DivergedError
 from autotune.trials.interval import is_below, relative_half_width
 from autotune.trials.loader import Feed

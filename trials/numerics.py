@@ -1,6 +1,7 @@
 """The numerics check: a plan's losses beside eager fp32, same batches, same start."""
 
 import contextlib
+import copy
 import gc
 import statistics
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from autotune.trials.loader import Feed, build_loader
 from autotune.trials.measure import check_finite
 from autotune.trials.ranks import ALONE, Ranks
 from autotune.trials.result import NumericsReport
+from autotune.trials.seeding import seed_all
 from autotune.trials.workload import Workload
 
 STEPS = 8
@@ -95,8 +97,9 @@ def _losses(
     ranks: Ranks,
 ) -> list[float]:
     with build_step(workload, plan, device, seed, ranks) as step:
-        torch.manual_seed(seed)
-        losses = [step(batch).item() for batch in batches]
+        seed_all(seed)
+        # Each time a copy: on a CPU the workload gets the batch itself, and may change it.
+        losses = [step(copy.deepcopy(batch)).item() for batch in batches]
     del step
     gc.collect()  # wrapped models hold themselves in cycles, and the next one needs their memory
     if device.type == "cuda":

@@ -7,7 +7,7 @@ remembers is not recorded. The procedure is that of torch's
 "whole-network capture" (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -58,6 +58,7 @@ class RecordedStep:
         self._input: Any = None
         self._rates: list[Tensor] = []
         self._settings: list[dict[str, Any]] = []
+        self._state: Mapping[Tensor, Any]
         self._loss: Tensor
 
     @property
@@ -122,11 +123,13 @@ class RecordedStep:
         for group in self._optimizer.param_groups:
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self._device)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._state = self._optimizer.state  # `load_state_dict` puts another one in its place
         self._settings = _settings(self._optimizer)
 
     def _has_settings(self) -> bool:
         """Whether the optimizer is as it was recorded; its rates are put where the graph reads."""
-        if _settings(self._optimizer) != self._settings:
+        same_state = self._optimizer.state is self._state
+        if not same_state or _settings(self._optimizer) != self._settings:
             return False
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             if group["lr"] is not rate:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from autotune.errors import PlanError, nearest
 from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.plan import Plan
+from autotune.search_space.space import batch_does_not_divide, on_ranks
 from autotune.trials.apply import build_step
 from autotune.trials.ranks import ALONE, Ranks, device_of, with_control
 from autotune.trials.request import RankPlace
@@ -74,7 +75,7 @@ def fit_ranks(
         PlanError: when the training would be another one.
     """
     if made_for in (None, num_ranks):
-        return plan
+        return _with_accumulation(plan, num_ranks, global_batch_size)
     wrong = f"the plan was made for {_ranks_in_words(made_for)} and this is {num_ranks}"
     cure = f"start it with `torchrun --nproc-per-node {made_for}`, or tune for {num_ranks}"
     if global_batch_size is None:
@@ -94,6 +95,23 @@ def fit_ranks(
         f"keeps GLOBAL_BATCH_SIZE={global_batch_size}. Its speed was not measured so",
         stacklevel=3,
     )
+    return Plan.of({**plan.values, "accumulation": accumulation})
+
+
+def _with_accumulation(plan: Plan, num_ranks: int, global_batch_size: int | None) -> Plan:
+    """Return the plan with the accumulation that keeps GLOBAL_BATCH_SIZE, where there is one."""
+    if global_batch_size is None:
+        return plan
+    size = int(plan["batch_size"])
+    if global_batch_size % (size * num_ranks):
+        raise PlanError(batch_does_not_divide("batch_size", size, global_batch_size, num_ranks))
+    accumulation = global_batch_size // (size * num_ranks)
+    if plan.get("accumulation", accumulation) != accumulation:
+        raise PlanError(
+            f"accumulation={plan['accumulation']} with batch_size={size}{on_ranks(num_ranks)} "
+            f"does not make GLOBAL_BATCH_SIZE={global_batch_size}; leave it out, it becomes "
+            f"{accumulation}"
+        )
     return Plan.of({**plan.values, "accumulation": accumulation})
 
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 from autotune.dispatch.forked import Forked, ForkServer
 from autotune.dispatch.job import Exit, Failure, Job
 from autotune.dispatch.mark import new_token
+from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all
 from autotune.errors import WorkloadError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.trials.request import ProbeRequest, Rejection
@@ -30,16 +31,19 @@ class Probe:
         check_file(self._path)
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-probe-")
         self._log = Path(self._folder.name, "log")
-        job = Job(entry=PROBE, argument=request, log=str(self._log), token=new_token())
+        self._token = new_token()
+        job = Job(entry=PROBE, argument=request, log=str(self._log), token=self._token)
         self._forked = Forked(server.address, job)
 
     def facts(self, timeout_s: float) -> WorkloadFacts:
-        """Return what the process found.
+        """Return what the process found; nothing that it started is left then.
 
         Raises:
             WorkloadError: when the workload breaks its contract, raises, dies, or takes longer.
         """
         items = list(self._forked.items(timeout_s))
+        if self._forked.is_begun(0.0):
+            kill_all(TRIAL_VARIABLE, self._token, self._forked.pid())
         tail = self._log.read_text(errors="replace")[-_TAIL_CHARS:] if items else ""
         return read_facts(items, self._path, timeout_s, tail)
 

@@ -1,5 +1,7 @@
 """Each knob does what it says, and exact ones change no number."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -272,6 +274,98 @@ def test_the_parts_make_the_same_step(write_workload):
             parts.update()
     pairs = zip(whole.model.parameters(), parts.model.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [({"precision": "bf16"}, 16), ({"batch_size": 32}, 2), ({"accumulation": 16}, 16)],
+)
+def test_a_plan_keeps_the_global_batch(values, expected, write_workload):
+    """Whatever it leaves out: each step of the optimizer is on GLOBAL_BATCH_SIZE samples."""
+    path = write_workload("GLOBAL_BATCH_SIZE = 64")
+    with autotune.apply(Plan.of(values), workload=path) as step:
+        assert step.accumulation == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [({"batch_size": 5}, "does not divide"), ({"accumulation": 2}, "it becomes 16")],
+)
+def test_a_plan_that_does_not_keep_the_global_batch_is_refused(values, words, write_workload):
+    """It would train on other samples than the workload says."""
+    with pytest.raises(PlanError, match=words):
+        autotune.apply(Plan.of(values), workload=write_workload("GLOBAL_BATCH_SIZE = 64"))
+
+
+def test_what_is_in_evaluation_stays_there(write_workload):
+    """A teacher, or statistics that are frozen; a model that is so as a whole is trained."""
+    path = write_workload(
+        """
+        def build_model():
+            model = nn.Sequential(nn.Linear(16, 3), nn.BatchNorm1d(3))
+            model[1].eval()
+            return model
+        """
+    )
+    assert [m.training for m in step_of(path).model.modules()] == [True, True, False]
+    whole = write_workload("def build_model(): return nn.Linear(16, 3).eval()")
+    assert step_of(whole).model.training
+
+
+def test_settings_stay_while_a_part_of_the_step_is_used(write_workload, monkeypatch):
+    """A setup function that returns the model and the loader lets go of the step."""
+    kept = set()
+    monkeypatch.setattr("autotune.trials.apply._open_settings", kept)
+    before = torch.get_num_threads()
+    step_of(write_workload(), {"threads": before + 1})
+    gc.collect()
+    assert torch.get_num_threads() == before + 1
+    kept.pop().close()
+    assert torch.get_num_threads() == before
+
+
+def test_settings_of_torch_2_9_are_left_alone(write_workload, run_plan):
+    """They do not mix with the older ones; only a plan that says tf32 changes them."""
+    matmul = torch.backends.cuda.matmul
+    path = write_workload("torch.backends.cuda.matmul.fp32_precision = 'ieee'")
+    try:
+        assert run_plan(path).outcome is Outcome.OK
+        with step_of(path, {"precision": "tf32"}):
+            assert matmul.fp32_precision == "tf32"
+        assert matmul.fp32_precision == "ieee"
+    finally:
+        matmul.fp32_precision = "none"
+
+
+NOT_TORCHS = {
+    "numpy batches": """
+        import numpy
+        def compute_loss(model, batch):
+            x, y = batch
+            return nn.functional.cross_entropy(model(x * float(numpy.random.beta(0.4, 0.4))), y)
+        """,
+    "python's weights": """
+        import random
+        def build_model():
+            model = nn.Linear(16, 3)
+            nn.init.constant_(model.weight, random.random())
+            return model
+        """,
+    "changed batches": """
+        def compute_loss(model, batch):
+            x, y = batch
+            return nn.functional.cross_entropy(model(x.mul_(2.0)), y)
+        """,
+}
+
+
+@pytest.mark.parametrize("case", NOT_TORCHS)
+def test_a_plan_trains_as_itself(case, write_workload, run_plan):
+    """Random numbers of others than torch are the same too, and each gets the loader's batches."""
+    path = write_workload(NOT_TORCHS[case])
+    report = run_plan(path, {}, compare_with={"batch_size": 4}).numerics
+    assert report is not None
+    assert report.worst == 0.0
 
 
 def test_a_plan_with_an_unknown_knob_is_refused(write_workload):

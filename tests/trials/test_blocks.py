@@ -1,12 +1,16 @@
 """What stands beside the repeated blocks of a model, and is compiled with them."""
 
+import copy
+import io
+
 import pytest
 import torch
 from torch import nn
 
+from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
 from autotune.trials.apply import build_step
-from autotune.trials.blocks import find_beside
+from autotune.trials.blocks import find_beside, find_blocks
 from autotune.trials.workload import load_workload
 
 
@@ -32,6 +36,86 @@ def test_layers_that_multiply_stand_beside_the_blocks():
     model = Model()
     found = list(find_beside(model, list(model.decoder.layers)))
     assert found == [model.stem, model.heads["class"], model.heads["box"]]
+
+
+LAYERS = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ModuleList([Block(), nn.Dropout(0.0), nn.Linear(16, 16)]) for _ in range(3)
+        )
+        self.head = nn.Linear(16, 3)
+    def forward(self, x):
+        for block, dropout, linear in self.layers:
+            x = linear(dropout(block(x)))
+        return self.head(x)
+
+def build_model():
+    return Model()
+"""
+
+
+def test_lists_in_a_list_are_no_blocks_but_their_parts_are(write_workload):
+    """A list has no forward pass that could be recomputed, compiled or cut."""
+    workload = load_workload(write_workload(LAYERS))
+    model = workload.build_model()
+    expected = [part for layer in model.layers for part in (layer[0], layer[2])]
+    assert find_blocks(model, workload) == expected
+    plan = Plan.of({"batch_size": 4, "activation_checkpointing": "full"})
+    calls = []
+    with build_step(workload, plan, torch.device("cpu"), seed=0) as step:
+        linears = [m for m in step.model.layers.modules() if isinstance(m, nn.Linear)]
+        for linear in linears:
+            linear.register_forward_pre_hook(lambda *_: calls.append(1))
+        step(next(iter(step.loader)))
+    assert len(calls) == 2 * len(linears)  # and again in the backward pass
+    named = load_workload(write_workload(LAYERS + "def blocks(model): return model.layers"))
+    with pytest.raises(WorkloadError, match="returned a ModuleList, which has no forward"):
+        find_blocks(named.build_model(), named)
+
+
+STAGES = """
+def build_model():
+    widths = [16 + k for k in range(12)]
+    stages = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in zip(widths, widths[1:])]
+    return nn.Sequential(nn.Sequential(*stages), nn.Linear(widths[-1], 3))
+"""
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+def test_block_scope_compiles_many_different_blocks(write_workload):
+    """The compiler keeps eight programs for one piece of code; all stages have their own."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    plan = Plan.of({"batch_size": 4, "compile_mode": "default", "compile_scope": "block"})
+    path = write_workload(STAGES)
+    with build_step(load_workload(path), plan, torch.device("cpu"), seed=0) as step:
+        step(next(iter(step.loader)))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 11 + 1
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("scope", ["model", "block"])
+def test_a_copy_of_a_compiled_model_has_its_own_weights(scope, write_workload):
+    """An average of weights is such a copy; so is a model that was saved whole."""
+    plan = Plan.of({"batch_size": 4, "compile_mode": "default", "compile_scope": scope})
+    path = write_workload(
+        "def build_model(): return nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))"
+    )
+    with build_step(load_workload(path), plan, torch.device("cpu"), seed=0) as step:
+        copied = copy.deepcopy(step.model)
+        file = io.BytesIO()
+        torch.save(step.model, file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=False)
+        for model in (copied, loaded):
+            torch.testing.assert_close(model(torch.ones(2, 16)), step.model(torch.ones(2, 16)))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.zero_()
+            assert not model(torch.ones(2, 16)).any()
+        assert step.model(torch.ones(2, 16)).any()
 
 
 @pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash

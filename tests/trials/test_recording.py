@@ -125,6 +125,16 @@ def test_another_setting_of_the_optimizer_is_recorded_anew(monkeypatch):
     assert len(recorded.graphs) == 2
 
 
+def test_a_state_that_was_loaded_is_recorded_anew(monkeypatch):
+    """As when one goes back to a checkpoint: the graph still reads and writes the old one."""
+    recorded = Trained(monkeypatch)
+    for batch in BATCHES[:5]:
+        recorded.recorded(batch)
+    recorded.optimizer.load_state_dict(recorded.optimizer.state_dict())
+    recorded.recorded(BATCHES[5])
+    assert len(recorded.graphs) == 2
+
+
 def test_a_step_that_python_remembers_is_refused_before_it_is_recorded(monkeypatch):
     """What is looked for is in test_python_state.py."""
     trained = Trained(monkeypatch)

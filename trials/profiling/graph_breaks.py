@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from autotune.search_space.plan import Plan
-from autotune.trials.apply import compile_model
+from autotune.trials.compiling import compile_model
 from autotune.trials.diagnosis import Finding, FindingKind
 from autotune.trials.loader import Feed
 from autotune.trials.profiling.users_code import is_theirs
