@@ -1,6 +1,6 @@
 """What the look at a workload leaves behind: nothing."""
 
-import os
+import psutil
 
 from autotune.dispatch.site import LocalSite
 
@@ -35,8 +35,4 @@ def test_what_the_workload_started_ends_with_the_look_at_it(cpu, tmp_path, monke
 
 
 def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
