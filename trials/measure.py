@@ -175,12 +175,14 @@ class Meter:
         return check_finite(*self._ranks.mean(loss.detach().item()))
 
     def _is_settled(self, times: list[float], elapsed_s: float) -> bool:
-        at_least = max(_SETTLED_STEPS, self._protocol.min_warm_up_steps)
-        if len(times) < at_least or not self._step.is_ready:
+        if len(times) < self._step.steps_until_ready or not self._step.is_ready:
+            return False
+        if elapsed_s > self._protocol.max_warm_up_s:
+            return True  # steps may be so long that five take for ever
+        if len(times) < max(_SETTLED_STEPS, self._protocol.min_warm_up_steps):
             return False
         last = times[-_SETTLED_STEPS:]
-        settled = max(last) - min(last) <= _SETTLED_SPREAD * statistics.median(last)
-        return settled or elapsed_s > self._protocol.max_warm_up_s
+        return max(last) - min(last) <= _SETTLED_SPREAD * statistics.median(last)
 
     def _is_enough(self, windows: list[Window]) -> bool:
         if len(windows) < self._protocol.min_windows:

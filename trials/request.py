@@ -50,7 +50,10 @@ class RankPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds after which each phase is killed; a hang ends there, as a `timeout`."""
+    """Seconds after which each phase is killed; a hang ends there, as a `timeout`.
+
+    These are the least: a longer budget is more patient, see `within`.
+    """
 
     start_s: float = 180.0
     rendezvous_s: float = 120.0
@@ -60,6 +63,12 @@ class Deadlines:
     measure_s: float = 120.0
     diagnose_s: float = 120.0
     compare_s: float = 300.0
+
+    @classmethod
+    def within(cls, budget_s: float) -> "Deadlines":
+        """Return those of a trial in a budget, of which a phase may take a twentieth."""
+        least = asdict(cls())
+        return cls(**{name: max(least_s, budget_s / 20) for name, least_s in least.items()})
 
     def of(self, phase: Phase) -> float:
         """Return the seconds allowed for `phase`."""
@@ -80,6 +89,7 @@ class TrialRequest:
         interesting_above: throughput below which the trial may stop early; None: never.
         give_up_after_s: the driver cancels the trial after this long, whatever its phase; None:
             never.
+        give_up_reason: what it says then.
         memory_limit_bytes: the device memory that each rank may reserve.
         place: which rank of the trial this process is.
     """
@@ -97,6 +107,7 @@ class TrialRequest:
     diagnosis: DiagnosisRequest | None = None
     interesting_above: float | None = None
     give_up_after_s: float | None = None
+    give_up_reason: str = "the budget ended"
     memory_limit_bytes: int | None = None
     place: RankPlace = field(default_factory=RankPlace)
 

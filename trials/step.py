@@ -17,6 +17,7 @@ from autotune.trials.sharding import ComputeLoss, Sharded
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+_STEPS_OF_CUDA_GRAPHS = 3
 
 
 class Step:
@@ -82,6 +83,11 @@ class Step:
     def is_ready(self) -> bool:
         """Whether calls run as they will from now on: a step to record has been recorded."""
         return self._recorded is None or self._recorded.is_ready
+
+    @property
+    def steps_until_ready(self) -> int:
+        """How many steps the compiler needs, after the first, until it replays CUDA graphs."""
+        return _STEPS_OF_CUDA_GRAPHS if self._marks_graphs else 1
 
     def _recorder(self) -> RecordedStep:
         return RecordedStep(

@@ -14,6 +14,7 @@ from autotune.agent.stages import Stage
 from autotune.clock import Budget
 from autotune.trials.result import Purpose
 
+_BUDGET = "the budget ended"
 _SHORT_S = 20.0  # of a trial that is given up for being much longer than expected, at the least
 
 
@@ -68,16 +69,19 @@ class Agenda:
         proposal = self._ending.next(self.history, self._end_s)
         return proposal and replace(proposal, num_ranks=self._num_ranks)
 
-    def seconds_for(self, proposal: Proposal) -> float:
-        """Return how long a trial may take at most, which `next` has just proposed."""
+    def limit(self, proposal: Proposal) -> tuple[float, str]:
+        """Return the seconds that a trial may take, which `next` has just proposed, and why."""
         history = self._journal.history(proposal.num_ranks)
         if proposal.purpose not in SEARCH:
-            return max(0.0, self._end_s)
+            return max(0.0, self._end_s), _BUDGET
         if history.baseline is None:
-            return max(0.0, self._search_s)
+            return max(0.0, self._search_s), _BUDGET
         # A stage's share decides what is begun in it, not when that ends.
         usual_s = expected_s(proposal.plan, history, self._ending.hardware)
-        return max(0.0, min(self._search_s, self._settings.overrun * max(usual_s, _SHORT_S)))
+        patience_s = self._settings.overrun * max(usual_s, _SHORT_S)
+        if patience_s < self._search_s:
+            return patience_s, f"given up: {self._settings.overrun:g} times as long as expected"
+        return max(0.0, self._search_s), _BUDGET
 
     def interesting_above(self, proposal: Proposal) -> float | None:
         """Return the throughput below which a trial cannot win and may stop, None: it may not."""

@@ -16,7 +16,7 @@ SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
 FOLLOWS_BATCH = frozenset({"batch_size", FOLLOWS})
-MAX_INFRA = 2  # the first failure of the infrastructure is retried
+MAX_LOST = 2  # a trial that the infrastructure lost, or that took too long, is tried once more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +115,10 @@ class History:
 
     @cached_property
     def tried(self) -> frozenset[Plan]:
-        """Plans not to run again in the search: known, running, or lost twice to `infra`."""
+        """Plans not to run again in the search: known, running, lost or given up twice."""
         known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
-        infra = [t.plan for t in self.search if t.result.outcome is Outcome.INFRA]
-        return frozenset(known | {p for p in infra if infra.count(p) >= MAX_INFRA}).union(
+        lost = [t.plan for t in self.search if not t.result.outcome.is_about_plan]
+        return frozenset(known | {p for p in lost if lost.count(p) >= MAX_LOST}).union(
             self.pending
         )
 

@@ -23,7 +23,7 @@ from autotune.errors import ClusterError, StoreError
 from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState, Winner
 from autotune.storage.store import TrialStore
-from autotune.trials.request import RankPlace, TrialRequest
+from autotune.trials.request import Deadlines, RankPlace, TrialRequest
 from autotune.trials.result import Outcome, Purpose, TrialResult, is_disk_full
 
 _POLL_S = 0.5  # how long Ctrl-C may go unnoticed
@@ -139,7 +139,7 @@ class Search:
             )
 
     def _submit(self, proposal: Proposal) -> None:
-        seconds = self._agenda.seconds_for(proposal)
+        limit = self._agenda.limit(proposal)
         number = self._journal.start(proposal)
         self._store.start_trial(
             self._run.id,
@@ -151,9 +151,11 @@ class Search:
             num_ranks=proposal.num_ranks,
         )
         self._observer.on_submit(number, proposal)
-        self._runner.submit(self._request(number, proposal, seconds))
+        self._runner.submit(self._request(number, proposal, *limit))
 
-    def _request(self, number: int, proposal: Proposal, seconds: float) -> TrialRequest:
+    def _request(
+        self, number: int, proposal: Proposal, give_up_after_s: float, give_up_reason: str
+    ) -> TrialRequest:
         return TrialRequest(
             number=number,
             plan=proposal.plan,
@@ -163,12 +165,14 @@ class Search:
             device_kind=self._runner.hardware.device_kind,
             seed=self._settings.seed,
             protocol=self._settings.protocol,
+            deadlines=Deadlines.within(self._settings.budget_s),
             compare_with=proposal.compare_with,
             diagnosis=diagnosis_of(
                 proposal, self._journal.history(proposal.num_ranks), self._settings.gain
             ),
             interesting_above=self._agenda.interesting_above(proposal),
-            give_up_after_s=seconds,
+            give_up_after_s=give_up_after_s,
+            give_up_reason=give_up_reason,
             memory_limit_bytes=self._settings.max_memory_bytes,
             place=RankPlace(world_size=proposal.num_ranks),
         )

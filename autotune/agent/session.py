@@ -27,11 +27,13 @@ from autotune.search_space.space import NAMED_IN_FULL, Narrowing, Space, build_s
 from autotune.storage.records import NewRun, RunRecord
 from autotune.storage.sql import SqlStore, open_store
 from autotune.trials.diagnosis import DiagnosisRequest
-from autotune.trials.request import RankPlace, TrialRequest
+from autotune.trials.request import Deadlines, RankPlace, TrialRequest
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
 LOG_DIR = Path("autotune-logs")
 PROBE_TIMEOUT_S = 300.0
+
+_PATIENCE_S = 3600.0  # with a single plan, whose user is there to stop it
 
 
 def look_at(
@@ -159,6 +161,7 @@ def measure_plan(
             working_dir=str(Path.cwd()),
             device_kind=hardware.device_kind,
             seed=seed,
+            deadlines=Deadlines.within(_PATIENCE_S),
             diagnosis=diagnosis,
             place=RankPlace(world_size=num_ranks),
         )

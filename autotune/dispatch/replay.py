@@ -15,7 +15,7 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.trials.interval import is_below, relative_half_width
 from autotune.trials.request import TrialRequest
-from autotune.trials.result import Measurement, Outcome, TrialResult, Window
+from autotune.trials.result import Measurement, Outcome, Phase, TrialResult, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class ReplayRunner:
         if request.interesting_above is not None:
             result = raced(result, request.interesting_above)
         if duration_s is not None and duration_s < (result.total_s or 0.0):
-            result = _cancelled("the budget ended", duration_s)
+            result = _cancelled(request.give_up_reason, duration_s, result)
         self._play(request, result, self._clock.now())
 
     def _play(self, request: TrialRequest, result: TrialResult, started_at: float) -> None:
@@ -107,7 +107,8 @@ class ReplayRunner:
         for played in [p for p in self._running if p.request.number == number]:
             self._running.remove(played)
             lasted_s = self._clock.now() - played.started_at
-            self._play(played.request, _cancelled(reason, lasted_s), played.started_at)
+            ended = _cancelled(reason, lasted_s, played.result)
+            self._play(played.request, ended, played.started_at)
 
     def close(self) -> None:
         """Forget what runs."""
@@ -162,5 +163,23 @@ def _of_windows(
     )
 
 
-def _cancelled(reason: str, total_s: float) -> TrialResult:
-    return TrialResult(outcome=Outcome.CANCELLED, error=reason, total_s=total_s)
+def _cancelled(reason: str, lasted_s: float, whole: TrialResult) -> TrialResult:
+    phase = _phase_after(lasted_s, whole)
+    return TrialResult(outcome=Outcome.CANCELLED, error=reason, phase=phase, total_s=lasted_s)
+
+
+def _phase_after(lasted_s: float, whole: TrialResult) -> Phase:
+    """Return where a trial was that lasted so long instead of as a whole."""
+    measured = whole.measurement
+    if measured is None:
+        return whole.phase
+    end_s = whole.total_s or 0.0
+    for phase, phase_s in (
+        (Phase.MEASURE, measured.measure_s),
+        (Phase.WARM_UP, measured.warm_up_s),
+        (Phase.FIRST_STEP, measured.first_step_s),
+    ):
+        end_s -= phase_s
+        if lasted_s >= end_s:
+            return phase
+    return Phase.BUILD

@@ -188,7 +188,7 @@ class RunningTrial:
     def expire(self, now: float) -> None:
         """Decide the end of a trial whose deadline has passed."""
         if now >= self._give_up_at():
-            self.stop(Outcome.CANCELLED, "the budget ended", now)
+            self.stop(Outcome.CANCELLED, self.request.give_up_reason, now)
             return
         late = min(self._working(), key=lambda rank: rank.phase_since + self._allowed_s(rank))
         error = f"phase {late.phase.value} did not end within {self._allowed_s(late):g} s"

@@ -14,6 +14,7 @@ from autotune.storage.sql import open_store
 from autotune.trials.result import Outcome, Phase, Purpose, TrialResult
 from tests.agent.world import (
     CPU,
+    FIRST_STEP_S,
     GIB,
     GPT,
     GPT_MODEL,
@@ -24,6 +25,32 @@ from tests.agent.world import (
     World,
     passed,
 )
+
+
+@pytest.mark.parametrize("compile_s", [60.0, 100.0])
+def test_a_compilation_that_takes_longer_than_expected_is_learnt_from(compile_s, monkeypatch):
+    """The first that is given up says how long others take at least; they get the time."""
+    longer = {mode: compile_s for mode in FIRST_STEP_S if mode != "off"}
+    monkeypatch.setattr("tests.agent.world.FIRST_STEP_S", {**FIRST_STEP_S, **longer})
+    table = Table(World(GPT_MODEL, seed=1), GPT, 1800.0)
+    winner = table.search().run()
+    assert winner.plan["compile_mode"] != "off"
+    given_up = [t.result for t in search_trials(table) if t.outcome is Outcome.CANCELLED]
+    assert given_up
+    assert all("2.5 times as long as expected" in result.error for result in given_up)
+    assert sum(result.total_s for result in given_up) < 0.1 * 1800.0
+
+
+def test_a_compiler_that_hangs_is_left_alone():
+    """After two tries; what failed in one mode is expected less of the others."""
+    hung = TrialResult(
+        outcome=Outcome.TIMEOUT, phase=Phase.FIRST_STEP, error="hung", total_s=600.0
+    )
+    fail = lambda request: hung if request.plan["compile_mode"] == "default" else None  # noqa: E731
+    table = Table(World(GPT_MODEL, fail=fail, seed=1), GPT, 3600.0)
+    table.search().run()
+    hanging = [t for t in search_trials(table) if t.plan["compile_mode"] == "default"]
+    assert 0 < sum(t.result.total_s for t in hanging) < 0.1 * 3600.0
 
 
 def search_trials(table):

@@ -3,9 +3,9 @@
 Bounds are one-sided: the workloads sleep, so a busy machine can only make them slower.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from autotune.trials.request import Protocol
+from autotune.trials.request import Deadlines, Protocol
 from autotune.trials.result import Outcome
 from tests.trials.conftest import QUICK
 
@@ -92,6 +92,31 @@ def test_an_epoch_boundary_counts(write_workload, run_plan):
     measured = run_plan(path, protocol=protocol).measurement
     assert measured is not None
     assert measured.throughput <= 1.2 * 16 / 0.05
+
+
+SLOW_STEPS = """
+def compute_loss(model, batch):
+    time.sleep(0.3)
+    x, y = batch
+    return nn.functional.cross_entropy(model(x), y)
+"""
+
+
+def test_long_steps_settle_by_time(write_workload, run_plan):
+    """One of many seconds is measured within the deadlines: five to warm up would be too many."""
+    protocol = replace(QUICK, max_warm_up_s=0.2, max_measure_s=0.2, min_windows=5)
+    measured = run_plan(write_workload(SLOW_STEPS), protocol=protocol).measurement
+    assert measured is not None
+    assert measured.warm_up_s < 3 * 0.3
+    assert len(measured.windows) == 2
+
+
+def test_a_longer_budget_is_more_patient():
+    """So that a message may advise one; a short one keeps the least."""
+    assert Deadlines.within(60.0) == Deadlines()
+    assert Deadlines.within(7200.0) == Deadlines(
+        **dict.fromkeys((f.name for f in fields(Deadlines)), 360.0) | {"first_step_s": 600.0}
+    )
 
 
 def test_windows_are_back_to_back(write_workload, run_plan):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autotune.agent.conclusion.finalists import choose, confirmed, finalists
 from autotune.agent.conclusion.numerics import next_check
 from autotune.agent.forecast.durations import check_s, expected_s
-from autotune.agent.history import MAX_INFRA, History
+from autotune.agent.history import MAX_LOST, History
 from autotune.agent.proposal import Proposal
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
@@ -135,7 +135,7 @@ def missing(plans: Sequence[Plan], rounds: int, history: History) -> list[Plan]:
 def attempts(plan: Plan, history: History) -> int:
     """Return how often the plan was run again; one failure of the infrastructure is forgiven."""
     ends = [t.result.outcome for t in history.of(Purpose.CONFIRM) if t.plan == plan]
-    infra = max(0, ends.count(Outcome.INFRA) - (MAX_INFRA - 1))
+    infra = max(0, ends.count(Outcome.INFRA) - (MAX_LOST - 1))
     return sum(outcome.is_about_plan for outcome in ends) + infra
 
 

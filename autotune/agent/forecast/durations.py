@@ -5,7 +5,7 @@ import statistics
 from autotune.agent.history import SEARCH, Done, History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
-from autotune.trials.result import Outcome, Purpose
+from autotune.trials.result import Outcome, Phase, Purpose
 
 # First steps in seconds before anything is known, from runs of middle-sized models.
 _FIRST_STEP_S = {
@@ -77,8 +77,16 @@ def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> f
     """Return the expected first step of `plan` in seconds; compilation lives there."""
     if not is_compiled(plan):
         return statistics.median(_first_steps(history, None) or [0.0])
-    known = _first_steps(history, _compiler(plan))
-    return max(known) if known else _guess_first_step_s(plan, history, hardware)
+    compiler = _compiler(plan)
+    known = _first_steps(history, compiler)
+    if known:
+        return max(known)
+    return max(_guess_first_step_s(plan, history, hardware), *_at_least(history, compiler), 0.0)
+
+
+def num_given_up(plan: Plan, history: History) -> int:
+    """Return how often plans of this mode and scope were given up while they compiled."""
+    return len(_at_least(history, _compiler(plan)))
 
 
 def compiler_is_known(plan: Plan, history: History) -> bool:
@@ -94,7 +102,8 @@ def is_compiled(plan: Plan) -> bool:
 def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
     prior = _FIRST_STEP_S[hardware.device_kind]
     scope_share = _BLOCK_SHARE if plan.get("compile_scope", "model") == "block" else 1.0
-    known = _first_steps(history, ("default", str(plan.get("compile_scope", "model"))))
+    default = "default", str(plan.get("compile_scope", "model"))
+    known = _first_steps(history, default) or _at_least(history, default)
     # Modes take about the same multiple of `default`, whatever the model.
     by_ops = _scale(history, hardware)
     scale = max(known) / (prior["default"] * scope_share) if known else by_ops
@@ -118,6 +127,18 @@ def _first_steps(history: History, compiler: tuple[str, str] | None) -> list[flo
         if _compiler(plan) == compiler
     ]
     return own or (_first_steps(history.scouts, compiler) if history.scouts else [])
+
+
+def _at_least(history: History, compiler: tuple[str, str] | None) -> list[float]:
+    """Return for how long plans compiled that were given up; it would have taken longer."""
+    return [
+        trial.total_s
+        for trial in history.search
+        if compiler is not None
+        and _compiler(trial.plan) == compiler
+        and trial.result.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)
+        and trial.result.phase is Phase.FIRST_STEP
+    ]
 
 
 def _compiler(plan: Plan) -> tuple[str, str] | None:

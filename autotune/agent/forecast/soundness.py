@@ -1,6 +1,7 @@
 """Whether a plan will run at all, going by those that did not for other reasons than memory."""
 
-from autotune.agent.history import Done, History
+from autotune.agent.forecast.durations import is_compiled, num_given_up
+from autotune.agent.history import MAX_LOST, Done, History
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome
 
@@ -15,9 +16,9 @@ def chance_to_run(plan: Plan, history: History) -> float:
     Settings that ran in another plan are not to blame for a failure; the others share the blame.
     """
     chance = 1.0
-    for trial in (t for t in history.search if _failed(t)):
-        suspects = set(trial.plan.items) - _sound(history)
-        shared = suspects.intersection(plan.items)
+    for trial in (t for t in history.search if _failed(t, history)):
+        suspects = _settings(trial.plan) - _sound(history)
+        shared = suspects & _settings(plan)
         if shared:
             chance *= 1.0 - _BLAME * len(shared) / len(suspects)
     return chance
@@ -25,9 +26,16 @@ def chance_to_run(plan: Plan, history: History) -> float:
 
 def _sound(history: History) -> set[Setting]:
     """Return the settings that some plan ran with."""
-    return {setting for plan in history.measured for setting in plan.items}
+    return {setting for plan in history.measured for setting in _settings(plan)}
 
 
-def _failed(trial: Done) -> bool:
+def _settings(plan: Plan) -> set[Setting]:
+    """Return the plan's settings; that it compiles at all is one, whatever the mode."""
+    return {*plan.items, ("is compiled", is_compiled(plan))}
+
+
+def _failed(trial: Done, history: History) -> bool:
     outcome = trial.result.outcome
+    if outcome is Outcome.CANCELLED:
+        return num_given_up(trial.plan, history) >= MAX_LOST
     return outcome.is_about_plan and outcome not in (Outcome.OK, Outcome.OOM)

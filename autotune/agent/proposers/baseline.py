@@ -1,6 +1,6 @@
 """The baseline comes first: the user's own configuration, or what of it runs on this machine."""
 
-from autotune.agent.history import MAX_INFRA, Done, History
+from autotune.agent.history import MAX_LOST, Done, History
 from autotune.agent.proposal import Proposal
 from autotune.errors import NothingRanError, WorkloadError
 from autotune.search_space.conflicts import FSDP
@@ -44,7 +44,7 @@ def check_baseline(trial: Done, history: History, budget_s: float) -> None:
     if result.outcome in (Outcome.TIMEOUT, Outcome.CANCELLED):
         raise NothingRanError(_too_slow(result, budget_s))
     infra = [t for t in history.of(Purpose.BASELINE) if t.result.outcome is Outcome.INFRA]
-    if len(infra) >= MAX_INFRA:
+    if len(infra) >= MAX_LOST:
         raise NothingRanError(
             f"the machine failed the baseline {len(infra)} times: {result.error}; "
             "`autotune doctor` checks it"
@@ -62,7 +62,7 @@ def why_no_baseline(history: History) -> str | None:
         too_large = f"the model does not fit{ranks}, not at batch_size={batch} either"
         return None if _lighter(ended[-1], history) else too_large
     num_infra = sum(trial.result.outcome is Outcome.INFRA for trial in ended)
-    if result.outcome is Outcome.INFRA and num_infra < MAX_INFRA:
+    if result.outcome is Outcome.INFRA and num_infra < MAX_LOST:
         return None
     return f"the baseline fails{ranks} ({result.outcome.value}: {result.error})"
 
