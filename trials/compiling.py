@@ -51,7 +51,8 @@ def check_compiled(plan: Plan) -> None:
 
     if not counters["stats"]["unique_graphs"]:
         raise InvalidPlanError(
-            "torch.compile compiled nothing: the forward pass leaves it no graph to compile"
+            "torch.compile compiled nothing: the model's forward pass leaves it no graph to "
+            "compile, or compute_loss does not call the model itself, only parts of it"
         )
 
 

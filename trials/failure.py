@@ -77,6 +77,9 @@ def classify(error: BaseException) -> Outcome:
     return Outcome.CRASH
 
 
+_OURS = (DivergedError, InvalidPlanError, RendezvousError)
+
+
 def requested_bytes(error: BaseException) -> int | None:
     """Return the bytes that the failed allocation asked for, None when it does not say."""
     match = _ASKED_FOR.search(str(error))
@@ -88,7 +91,7 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the workload called sys.exit({error.code})"
     lines = str(error).strip().splitlines() or [""]
-    if isinstance(error, WorkloadError | DivergedError | InvalidPlanError | RendezvousError):
+    if isinstance(error, (WorkloadError, *_OURS)):
         return "\n".join(lines)
     # A loader's worker sends its traceback, and the cause stands in its last line.
     told = lines[-1] if is_disk_full(str(error)) else lines[0]
@@ -97,17 +100,21 @@ def one_line(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException, workload_path: Path) -> str:
-    """Return the traceback from the user's first line on; whole when no line is theirs."""
+    """Return the traceback from the user's first line on; from the last of ours where none is."""
     if isinstance(error, WorkloadError):
         return error.user_traceback
+    if isinstance(error, _OURS):
+        return ""  # the message says all
     frames = traceback.extract_tb(error.__traceback__)
-    first = next((i for i, f in enumerate(frames) if _is_theirs(f.filename, workload_path)), 0)
-    head = ["Traceback (most recent call last):\n"]
-    if isinstance(error, SyntaxError) and not any(
-        _is_theirs(f.filename, workload_path) for f in frames
-    ):
-        return "".join(traceback.format_exception_only(error))
+    first = next((i for i, f in enumerate(frames) if _is_theirs(f.filename, workload_path)), None)
     tail = traceback.format_exception_only(error)
+    if first is None and isinstance(error, SyntaxError):
+        return "".join(tail)  # it names the line by itself
+    if first is None:
+        first = 1 + max((i for i, f in enumerate(frames) if _is_ours(f.filename)), default=-1)
+    if not frames[first:]:
+        return "".join(tail)
+    head = ["Traceback (most recent call last):\n"]
     return "".join(head + traceback.format_list(frames[first:]) + tail)
 
 
@@ -120,6 +127,9 @@ def _passes_through(error: BaseException, workload_path: Path) -> bool:
 
 
 def _is_theirs(filename: str, workload_path: Path) -> bool:
-    return Path(filename).resolve().is_relative_to(workload_path.parent) and (
-        "site-packages" not in filename
-    )
+    folder = workload_path.parent.resolve()
+    return Path(filename).resolve().is_relative_to(folder) and "site-packages" not in filename
+
+
+def _is_ours(filename: str) -> bool:
+    return Path(filename).resolve().is_relative_to(Path(__file__).resolve().parent)

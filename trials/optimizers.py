@@ -40,16 +40,37 @@ def build_optimizer(
             f"{workload.path.name}: build_optimizer(params) returned a "
             f"{type(optimizer).__name__}; it must return a torch.optim.Optimizer"
         )
+    _check_step(optimizer, workload)
+    built = optimizer
     impl = str(plan.get("optimizer_impl", "default"))
     if impl != "default":
-        optimizer = with_implementation(optimizer, impl)
+        built = with_implementation(built, impl)
     on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     if plan.get("cuda_graph", "off") == "step" and on_gpu:
-        optimizer = recordable(optimizer)
+        built = recordable(built)
     alone = place is None or place.world_size == 1
-    if alone or plan.get("sharding", "ddp") != "zero1":
-        return optimizer
-    return _sharded(optimizer)
+    if not alone and plan.get("sharding", "ddp") == "zero1":
+        built = _sharded(built)
+    if built is not optimizer:
+        _share_groups(optimizer, built)
+    return built
+
+
+def _check_step(optimizer: Optimizer, workload: Workload) -> None:
+    given = inspect.signature(optimizer.step).parameters.values()
+    needed = [p.name for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    if needed:
+        raise WorkloadError(
+            f"{workload.path.name}: {type(optimizer).__name__}.step needs {needed[0]}, and trials "
+            "call step() after one backward pass; use an optimizer that takes its steps so"
+        )
+
+
+def _share_groups(optimizer: Optimizer, built: Optimizer) -> None:
+    """Let both have the same groups: code of the user's may set rates in those of its own."""
+    for position, group in enumerate(optimizer.param_groups):
+        group.update(built.param_groups[position])
+        built.param_groups[position] = group
 
 
 def with_implementation(optimizer: Optimizer, impl: str) -> Optimizer:

@@ -224,9 +224,25 @@ class FullySharded:
         self._fsdp.set_is_last_backward(due)
 
 
+def _check_no_hooks(model: nn.Module) -> None:
+    """Check that no parameter calls code of the user's: its parts are other tensors.
+
+    Raises:
+        InvalidPlanError: naming the parameter that does.
+    """
+    for name, parameter in model.named_parameters():
+        later = getattr(parameter, "_post_accumulate_grad_hooks", None)
+        if parameter._backward_hooks or later:  # noqa: SLF001  nothing public tells
+            raise InvalidPlanError(
+                f"the parameter {name} has a hook, which would not be called for the parts that "
+                "FSDP makes of it; use sharding=ddp or zero1"
+            )
+
+
 def _fsdp(
     model: nn.Module, blocks: Sequence[nn.Module], plan: Plan, mesh: DeviceMesh, *, reshard: bool
 ) -> FullySharded:
+    _check_no_hooks(model)
     policy = _policy(plan, output_dtype=None)
     for block in blocks:
         materialise(block, mesh.device_type)

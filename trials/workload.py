@@ -109,17 +109,20 @@ def _import(path: Path) -> ModuleType:
         raise WorkloadError(f"{path} is not a Python file; give the path of your model.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    arguments, sys.argv = sys.argv, [str(path)]  # for code that looks for its own
     try:
         spec.loader.exec_module(module)
     except SystemExit as error:
         raise WorkloadError(
             f"{path.name} called sys.exit({error.code}) while it was imported; move what runs a "
-            'training under `if __name__ == "__main__":`',
+            'training or needs arguments under `if __name__ == "__main__":`',
             user_traceback(error, path),
         ) from error
     except Exception as error:
         message = f"{path.name} could not be imported: {type(error).__name__}: {error}"
         raise WorkloadError(message, user_traceback(error, path)) from error
+    finally:
+        sys.argv = arguments
     return module
 
 

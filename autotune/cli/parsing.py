@@ -51,8 +51,10 @@ def parse_size(text: str | None) -> int | None:
     if match is not None:
         power = " KMGT".index(match[2].upper() or " ")
         size = round(float(match[1]) * (1024 if match[3] else 1000) ** power)
-    if size <= 0:
-        raise UsageError(f"--max-memory {text!r} is no size; write it like 40GiB or 512MiB")
+    if size < 1000**2:
+        raise UsageError(
+            f"--max-memory {text!r} is no size of at least 1MB; write it like 40GiB or 512MiB"
+        )
     return size
 
 

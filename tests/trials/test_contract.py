@@ -1,5 +1,7 @@
 """What a workload may do wrong, and the message it gets."""
 
+import sys
+
 import pytest
 
 from autotune.errors import WorkloadError
@@ -205,3 +207,17 @@ def test_a_loader_worker_that_is_killed_is_a_crash(write_workload, run_plan):
     result = run_plan(path, {"workers": 1})
     assert result.outcome is Outcome.CRASH
     assert "DataLoader worker" in (result.error or "")
+
+
+def test_a_workload_sees_its_own_name_where_it_looks_for_options(write_workload):
+    """The arguments of the process are ours, and no parser of the user's knows them."""
+    before = list(sys.argv)
+    path = write_workload(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--width', default=3)\nOPTIONS = parser.parse_args()"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["ours.py", "--socket", "6"])
+        load_workload(path)
+        assert sys.argv == ["ours.py", "--socket", "6"]
+    assert sys.argv == before

@@ -43,3 +43,43 @@ def test_the_memory_asked_for_is_kept():
     """It tells how far away a plan is."""
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
     assert requested_bytes(error) == 3 * 2**29
+
+
+TRACEBACKS = {
+    "none of ours": ("def compute_loss(m, b): return m(b[0]).mean() * float('nan')", "", None),
+    "the user's": ("def compute_loss(m, b): return undefined", "in compute_loss", "rank.py"),
+    "torch's alone": (
+        """
+        class Failing(torch.optim.SGD):
+            step = torch.Tensor.norm
+        def build_optimizer(p):
+            return Failing(p)
+        """,
+        "AttributeError",
+        "rank.py",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TRACEBACKS)
+def test_a_traceback_holds_no_line_of_ours(case, write_workload, run_plan):
+    """A message of our own has none; an error of torch's, only torch's lines."""
+    source, shown, hidden = TRACEBACKS[case]
+    result = run_plan(write_workload(source))
+    assert result.error
+    assert shown in (result.traceback or "")
+    assert hidden is None or hidden not in (result.traceback or "")
+    assert shown or not result.traceback
+
+
+def test_a_folder_that_is_a_link_is_the_users(write_workload, run_plan, tmp_path):
+    """So that an error in it counts as theirs, and is shown from their first line."""
+    path = write_workload("def compute_loss(m, b): return undefined")
+    (tmp_path / "sub").mkdir()
+    for other in (tmp_path / "link" / path.name, tmp_path / "sub" / ".." / path.name):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(tmp_path)
+        result = run_plan(other)
+        assert result.user_error
+        assert "in compute_loss" in (result.traceback or "")
+        assert "rank.py" not in (result.traceback or "")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from autotune.search_space.plan import Plan
+from autotune.trials.apply import build_step
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.optimizers import (
     build_optimizer,
@@ -12,7 +13,9 @@ from autotune.trials.optimizers import (
     takes,
     with_implementation,
 )
+from autotune.trials.result import Outcome
 from autotune.trials.workload import load_workload
+from tests.trials.two_ranks import met, on_two_ranks
 
 
 def parameters():
@@ -115,6 +118,55 @@ def test_an_optimizer_that_cannot_be_recorded_is_refused():
     """SGD keeps its rate as a number."""
     with pytest.raises(InvalidPlanError, match="SGD does not take capturable"):
         recordable(torch.optim.SGD(parameters(), lr=0.1))
+
+
+HELD = """
+def build_optimizer(params):
+    global optimizer
+    optimizer = torch.optim.AdamW(params, lr=0.5)
+    return optimizer
+
+def compute_loss(model, batch):
+    for group in optimizer.param_groups:
+        group["lr"] *= 0.5
+    x, y = batch
+    return nn.functional.cross_entropy(model(x), y)
+"""
+
+
+@pytest.mark.parametrize("impl", ["default", "foreach", "fused"])
+def test_a_rate_that_the_workload_sets_itself_counts(impl, write_workload):
+    """It holds the optimizer that it built, not the one that was built in its place."""
+    plan = Plan.of({"batch_size": 4, "optimizer_impl": impl})
+    with build_step(load_workload(write_workload(HELD)), plan, torch.device("cpu"), 0) as step:
+        step(next(iter(step.loader)))
+        assert [group["lr"] for group in step.optimizer.param_groups] == [0.25]
+        assert step.optimizer.param_groups[0].get(impl, True)
+
+
+def _rates(place, path):
+    ranks = met(place)
+    plan = Plan.of({"batch_size": 4, "sharding": "zero1"})
+    with build_step(load_workload(path), plan, torch.device("cpu"), 0, ranks) as step:
+        before = [p.detach().clone() for p in step.model.parameters()]
+        step(next(iter(step.loader)))
+        rates = [group["lr"] for group in step.optimizer.param_groups]
+        after = list(step.model.parameters())
+    return rates, max((a - b).abs().max().item() for a, b in zip(after, before, strict=True))
+
+
+def test_such_a_rate_reaches_the_parts_of_each_rank(write_workload):
+    """Under zero1 the step itself is taken by yet another optimizer."""
+    for rates, moved in on_two_ranks(_rates, write_workload(HELD.replace("*= 0.5", "= 1e-5"))):
+        assert rates == [1e-5]
+        assert moved < 1e-4
+
+
+def test_an_optimizer_whose_step_needs_more_is_refused(write_workload, run_plan):
+    """Such as one that computes the loss again and again."""
+    result = run_plan(write_workload("def build_optimizer(p): return torch.optim.LBFGS(p)"))
+    assert (result.outcome, result.user_error) == (Outcome.CRASH, True)
+    assert "LBFGS.step needs closure" in (result.error or "")
 
 
 def test_on_a_cpu_a_recorded_step_is_an_ordinary_one(write_workload):

@@ -305,6 +305,27 @@ def test_parameters_that_only_later_steps_leave_out_are_refused(tmp_path):
     assert all("let compute_loss use the same parameters" in message for message in messages)
 
 
+def _hooked(place, path):
+    ranks = met(place)
+    plan = Plan.of({"batch_size": 4, "sharding": "fsdp_zero3"})
+    with pytest.raises(InvalidPlanError) as caught:
+        build_step(load_workload(path), plan, torch.device("cpu"), 0, ranks)
+    return str(caught.value)
+
+
+def test_fsdp_refuses_hooks_that_it_would_not_call(write_workload):
+    """Such as one that clips gradients; the parts of a parameter have none."""
+    path = write_workload(
+        """
+        def build_model():
+            model = nn.Linear(16, 3)
+            model.bias.register_hook(lambda gradient: gradient.clamp(-1, 1))
+            return model
+        """
+    )
+    assert all("parameter bias has a hook" in message for message in on_two_ranks(_hooked, path))
+
+
 def _refusal(place, path):
     with pytest.raises(InvalidPlanError) as refused:
         _train_together(place, path)

@@ -38,7 +38,7 @@ def finalists(history: History) -> list[Plan]:
     if baseline is None:
         return []
     near: list[Done] = []
-    for trial in history.ranking:
+    for trial in (*_surprises(history), *history.ranking):
         top = history.value(near[0]) if near else 0.0
         own = history.objective.worth_confirming * history.value(baseline)
         value = history.value(trial)
@@ -47,6 +47,17 @@ def finalists(history: History) -> list[Plan]:
         if trial.plan != baseline.plan and not disqualified(trial.plan, history):
             near.append(trial)
     return [trial.plan for trial in _cheapest_second(near, history)[:MAX_FINALISTS]]
+
+
+def _surprises(history: History) -> list[Done]:
+    """Return what was only run to see what a setting is worth, and beats all of the search."""
+    least = (1 + _EQUAL) * history.value(history.best)
+    found = [
+        trial
+        for trial in history.of(Purpose.ABLATE)
+        if trial.throughput and history.fits(trial) and history.value(trial) > least
+    ]
+    return sorted(found, key=lambda trial: -history.value(trial))
 
 
 def _cheapest_second(near: list[Done], history: History) -> list[Done]:
