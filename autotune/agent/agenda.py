@@ -114,7 +114,10 @@ class Agenda:
     def _end_stage(self, stage: Stage) -> None:
         history, left = self._history_of(stage), self._left(stage)
         is_out_of_time = left.search_s < max((t.total_s for t in history.search), default=0.0)
-        otherwise = self._used_up(stage) if is_out_of_time else "nothing was left to try"
+        is_too_dear = bool(stage.strategy.left_out)
+        untried = "nothing was left that the time would pay for"
+        nothing = untried if is_too_dear else "nothing was left to try"
+        otherwise = self._used_up(stage) if is_out_of_time else nothing
         why = stage.why_over(history, left) or otherwise
         self._why_over = why + _left_out(stage)
         self._num_over += 1

@@ -87,8 +87,9 @@ def read_facts(
         case [Exit(code=code)]:
             raise WorkloadError(_died(path, code), _without_our_frames(log_tail))
     raise WorkloadError(
-        f"{path.name} did not build its model, dataset and first batch within {timeout_s:.0f} s; "
-        "make that faster, look for an endless loop, or give a larger --budget"
+        f"{path.name} was not looked at within {timeout_s:.0f} s: that builds its model, its "
+        "dataset and a first batch, and calls compute_loss once on the meta device; make that "
+        "faster, look for an endless loop, or give a larger --budget"
     )
 
 

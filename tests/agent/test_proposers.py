@@ -8,8 +8,9 @@ import pytest
 from autotune.agent.conclusion.finalists import finalists
 from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
 from autotune.agent.forecast.durations import check_s, expected_first_step_s, expected_s
+from autotune.agent.forecast.levers import in_words
 from autotune.agent.forecast.loading import loading_of
-from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, predicted_bytes
+from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, predicted_bytes, why_less
 from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.forecast.speed import Forecast
 from autotune.agent.history import Done, History
@@ -344,6 +345,40 @@ def test_the_cheapest_of_the_equally_fast_is_a_finalist():
         SPACE.plan({"batch_size": 8}),
         SPACE.plan({"workers": 2}),
     ]
+
+
+def test_what_is_faster_without_a_setting_is_a_finalist():
+    """An ablation that beats the whole search by more than noise; not one that is as fast."""
+    seen = history(({}, ok(50.0)), ({"workers": 1}, ok(100.0)))
+    flipped = [({"workers": 2}, ok(100.5)), ({"workers": 4}, ok(104.0))]
+    ablated = tuple(
+        Done(number=n, plan=SPACE.plan(values), purpose=Purpose.ABLATE, reason="", result=result)
+        for n, (values, result) in enumerate(flipped, 3)
+    )
+    found = finalists(replace(seen, done=seen.done + ablated))
+    assert found == [SPACE.plan({"workers": 4}), SPACE.plan({"workers": 1})]
+
+
+def test_a_setting_that_failed_alone_is_not_run_again():
+    """Whoever proposes it, in whatever company; a failure with others to blame says less."""
+    gate = Gate(settings=SearchSettings(budget_s=900.0), hardware=GPU)
+    full = {"activation_checkpointing": "full"}
+    seen = history(({}, ok(50.0)), ({"precision": "bf16"}, ok(60.0)), (full, CRASH))
+    again = SPACE.plan({**full, "precision": "bf16"})
+    assert gate.objection(again, seen, PLENTY) is Objection.FAILURE
+    several = {"activation_checkpointing": "full", "workers": 2, "pin_memory": True}
+    shared = history(({}, ok(50.0)), (several, CRASH))
+    assert gate.objection(SPACE.plan(full), shared, PLENTY) is not Objection.FAILURE
+
+
+def test_a_count_has_another_reason_each_way():
+    """Fewer threads are not more of them."""
+    assert "fewer threads" in in_words("threads", 1, 2)
+    assert "more threads" in in_words("threads", 2, 1)
+    assert "smaller messages" in in_words("bucket_mb", 1, 25)
+    assert "larger messages" in in_words("bucket_mb", 100, 25)
+    assert why_less("batch_size", 8, 16) == why_less("accumulation", 4, 2) is not None
+    assert why_less("batch_size", 16, 8) is why_less("accumulation", 2, 4) is None
 
 
 def test_a_failed_check_casts_doubt_on_unchecked_plans_of_the_same_precision():

@@ -23,6 +23,7 @@ from tests.agent.world import (
     MLP_MODEL,
     Table,
     World,
+    ok,
     passed,
 )
 
@@ -373,6 +374,22 @@ def test_a_finalist_that_fails_when_run_again_does_not_win():
     assert any("it failed when it was run again (crash" in remark for remark in winner.remarks)
 
 
+def test_an_ablation_that_beats_the_winner_is_confirmed_and_wins():
+    """Two settings may disturb each other, which shows when one is flipped back."""
+    better = []
+
+    def fast_without(request):
+        if request.purpose is Purpose.ABLATE and not better:
+            better.append(request.plan)
+        is_measured = request.purpose is not Purpose.NUMERICS
+        return ok(900.0, total_s=6.0) if request.plan in better and is_measured else None
+
+    table = Table(World(GPT_MODEL, fail=fast_without), GPT, budget_s=3600)
+    winner = table.search().run()
+    assert (winner.plan, winner.confirmed) == (better[0], True)
+    assert winner.throughput == pytest.approx(900.0, rel=0.01)
+
+
 def test_the_confirmation_is_interleaved_and_ends():
     """Baseline and finalists take turns, five rounds at most however wide the interval is."""
     table = Table(World(GPT_MODEL, noise=0.03), GPT, budget_s=7200)
@@ -393,6 +410,21 @@ def test_devices_are_kept_busy_and_the_confirmation_is_alone():
     assert {count for purpose, count in table.runner.at_once if purpose not in SEARCH} == {1}
     plans = [r.plan for r in search_trials(table)]
     assert len(plans) == len(set(plans))
+
+
+def test_a_baseline_beyond_the_memory_allowed_is_named():
+    """With what it needs and the limit; silence would leave a plan that breaks it."""
+    cap = {"max_memory_bytes": 2 * GIB}
+    winner = Table(World(GPT_MODEL), GPT, settings=cap).search().run()
+    assert winner.kept_baseline
+    assert "your own configuration does not fit either: it needs" in winner.remarks[0]
+
+
+def test_a_comparison_too_uncertain_to_tell_says_so():
+    """Instead of an interval from a half to twice as fast without a word."""
+    winner = Table(World(MLP_MODEL, noise=1.5, seed=3), MLP, budget_s=200).search().run()
+    assert winner.kept_baseline
+    assert "too uncertain to tell" in winner.remarks[0]
 
 
 def test_the_stop_flag_ends_the_run_with_the_best_so_far():

@@ -122,23 +122,22 @@ def _advice(bound: Bound, known: Circumstances) -> Iterator[str]:
     if bound is Bound.LAUNCHES and known.num_host_syncs and known.device_kind == "cuda":
         yield "your code: remove the host synchronisations found below"
     yield from _ADVICE[bound]
+    if known.device_kind == "cuda":
+        yield from _ADVICE_FOR_GPUS.get(bound, ())
 
 
 _ADVICE: dict[Bound, tuple[str, ...]] = {
     Bound.DATA: (
         "workers: processes that load while the step computes",
-        "pin_memory: copies to a GPU that overlap with the step",
         "prefetch: a longer queue, where loading is uneven",
         "your code: cheaper work in the dataset",
     ),
     Bound.LAUNCHES: (
-        "compile_mode: fewer operations; reduce-overhead records CUDA graphs on a GPU",
-        "cuda_graph: one launch for a step of which Python remembers nothing (--allow step)",
+        "compile_mode: fewer operations",
         "optimizer_impl: fused, one kernel for all parameters",
         "batch_size: more work for each operation",
     ),
     Bound.ARITHMETIC: (
-        "compile_mode: max-autotune tries other kernels for the same products",
         "batch_size: larger only while throughput grows",
         "otherwise the model itself: fewer or smaller matrix products",
     ),
@@ -177,4 +176,12 @@ _CAUSE_WORDS = {
         Bound.ARITHMETIC: "matrix products, convolutions and attention",
         Bound.MEMORY_BANDWIDTH: "other operators",
     },
+}
+_ADVICE_FOR_GPUS: dict[Bound, tuple[str, ...]] = {
+    Bound.DATA: ("pin_memory: copies that overlap with the step",),
+    Bound.LAUNCHES: (
+        "compile_mode: reduce-overhead records CUDA graphs",
+        "cuda_graph: one launch for a step of which Python remembers nothing (--allow step)",
+    ),
+    Bound.ARITHMETIC: ("compile_mode: max-autotune tries other kernels for the same products",),
 }

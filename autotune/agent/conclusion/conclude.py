@@ -10,6 +10,9 @@ from autotune.errors import NothingRanError
 from autotune.search_space.plan import describe_diff
 from autotune.storage.records import Winner
 
+_GIB = 2**30
+_TOO_WIDE = 0.1  # half of an interval, relative
+
 
 def conclude(history: History, gain: float) -> Winner:
     """Return what the trials say, confirmed where the confirmation allows it.
@@ -82,6 +85,11 @@ def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) 
     interval = f"{best.speedup.ratio:.3f} [{best.speedup.low:.3f}, {best.speedup.high:.3f}]"
     shown = describe_diff(best.plan, baseline.plan)
     why = f"keep your baseline: the best other plan ({shown}) is {interval} times as fast"
+    if best.speedup.low < 1.0 and best.speedup.half_width > _TOO_WIDE:
+        why += (
+            ", too uncertain to tell: the same plan differs so much between processes here; try "
+            "again with nothing else running, or with a longer --budget"
+        )
     gives = history.objective.outcome(best.figures, best.baseline)
     kept = _keep(baseline, history, f"{why}: {gives}" if gives else why, best.baseline)
     return replace(
@@ -135,6 +143,13 @@ def _weighed(winner: Winner, own: Figures, baseline: Figures, history: History) 
 
 
 def _why_kept(baseline: Done, history: History) -> str:
+    if not history.fits(baseline):
+        needs, cap = (history.figures(baseline).memory_bytes or 0), history.memory_cap_bytes
+        return (
+            "no plan that fits into the memory allowed was better, and your own configuration "
+            f"does not fit either: it needs {needs / _GIB:.2f} GiB of {cap / _GIB:.2f} GiB, which "
+            "is the limit less some headroom; give more --max-memory, or set a smaller BATCH_SIZE"
+        )
     sound = [trial for trial in history.ranking if not disqualified(trial.plan, history)]
     fastest = max((*sound, baseline), key=lambda trial: trial.throughput)
     return history.objective.why_kept(history.figures(fastest), history.figures(baseline))

@@ -65,7 +65,8 @@ def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
     ours, theirs = history.measured.get(plan), history.measured.get(without)
     old = without.values.get(name)
     if ours is None or theirs is None:
-        return f"{in_words(name, plan[name])}; {_origin(name, plan, history)}, not measured alone"
+        does = in_words(name, plan[name], old)
+        return f"{does}; {_origin(name, plan, history)}, not measured alone"
     effect = history.objective.effect(
         history.figures_of(plan, ours.throughput, ours.memory_bytes),
         history.figures_of(without, theirs.throughput, theirs.memory_bytes),

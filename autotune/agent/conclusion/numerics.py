@@ -69,7 +69,7 @@ def numerics_remark(plan: Plan, history: History) -> str:
         return "numerics: nothing to check, every changed setting computes the same numbers"
     ran = checks(plan, history)
     if not ran:
-        return "numerics not checked: no time was left; give a longer --budget"
+        return "numerics not checked: the run ended before it; a longer --budget has the time"
     result, report = ran[-1].result, ran[-1].result.numerics
     if report is None:
         return f"numerics not checked: the check ended as {result.outcome.value} ({result.error})"

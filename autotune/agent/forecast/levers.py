@@ -128,11 +128,18 @@ _WHY = {
     "activation_checkpointing": "room for the batch",
     "workers": "processes that load beside the step",
     "prefetch": "batches loaded ahead",
-    "threads": "fewer threads wait less for each other",
-    "bucket_mb": "fewer and larger messages",
     "gradient_as_bucket_view": "gradients are not copied into buckets",
     "static_graph": "DDP need not look for unused parameters",
     "comm_hook": "gradients sent in half the bytes",
+}
+# Why to have more or less of something.
+_WHY_MORE = {
+    "threads": "more threads share the work of an operator",
+    "bucket_mb": "fewer and larger messages",
+}
+_WHY_LESS = {
+    "threads": "fewer threads wait less for each other",
+    "bucket_mb": "smaller messages, the first of them sooner",
 }
 # Why to go back to what the user has.
 _WHY_BACK: dict[tuple[str, Value], str] = {
@@ -177,7 +184,7 @@ def why(name: str, value: Value, trial: Done) -> str:
     """Return in words why a knob's value may speed the trial's plan up."""
     if name in LOADER_KNOBS and waits_for_data(trial):
         return f"the loop waits {wait_share(trial):.0%} of the time for data"
-    return in_words(name, value)
+    return in_words(name, value, trial.plan.values.get(name))
 
 
 def bound_acted_on(settings: Iterable[tuple[str, Value]], history: History) -> str | None:
@@ -191,8 +198,11 @@ def bound_acted_on(settings: Iterable[tuple[str, Value]], history: History) -> s
     return f"the baseline is bound by {found.bound.words} ({found.evidence[0]})"
 
 
-def in_words(name: str, value: Value) -> str:
-    """Return what a knob's value does, in words."""
+def in_words(name: str, value: Value, instead_of: Value | None) -> str:
+    """Return what a knob's value does in another one's place, in words."""
+    if name in _WHY_MORE:
+        more = instead_of is None or int(value) > int(instead_of)
+        return _WHY_MORE[name] if more else _WHY_LESS[name]
     return _WHY_BACK.get((name, value)) or _WHY.get(name, "a choice that the workload offers")
 
 

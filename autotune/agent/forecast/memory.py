@@ -57,6 +57,7 @@ _WHY_LESS = {
     "gradient_as_bucket_view": "gradients are not copied into buckets",
     "comm_hook": "no copy of each bucket",
 }
+_SAMPLES = {"batch_size": True, "accumulation": False}  # whether less of it is fewer at once
 _DOUBT, _DOUBT_FROM_OTHERS = 0.25, 0.5  # deviation of the logarithm of a peak guessed from one
 _OTHERWISE_COMPARED = frozenset({*_SAVES_MEMORY, "compile_scope", "sharding"})
 
@@ -155,8 +156,10 @@ def expected_peak(plan: Plan, history: History, hardware: Hardware) -> tuple[flo
     return math.log(guess), _ON_A_LINE + _DOUBT_ABOUT_SAVING * abs(saving)
 
 
-def why_less(name: str) -> str | None:
-    """Return in words why a change of the knob may save memory, None where it cannot."""
+def why_less(name: str, value: Value, before: Value | None) -> str | None:
+    """Return in words why a value in the place of another may save memory, None: it cannot."""
+    if name in _SAMPLES and before is not None and (int(value) < int(before)) != _SAMPLES[name]:
+        return None
     return _WHY_LESS.get(name)
 
 

@@ -95,8 +95,8 @@ class LeastMemory(Objective):
                 f"{_rate(fastest)}; lower --min-throughput, or give a longer --budget"
             )
         return (
-            f"no plan that may win and gives {self._floor_words} or more needs less memory than "
-            "your configuration"
+            f"no plan that may win and gives {self._floor_words} or more needs at least "
+            f"{_CLEARLY_LESS - 1:.0%} less memory than your configuration"
         )
 
     def falls_short(self, own: Figures, baseline: Figures) -> str | None:

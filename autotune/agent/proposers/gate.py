@@ -12,16 +12,20 @@ from autotune.agent.forecast.durations import (
 )
 from autotune.agent.forecast.memory import cannot_fit
 from autotune.agent.forecast.prospects import cannot_win
+from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import History
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
+
+_WORTH_A_TRIAL = 0.2  # probability that a plan runs at all
 
 
 class Objection(enum.Enum):
     """Why a plan is not run now."""
 
     TRIED = "it was tried"
+    FAILURE = "what failed before would fail again"
     MEMORY = "it cannot fit in memory"
     OBJECTIVE = "it cannot be better than the best one"
     TIME = "the time left cannot pay for it"
@@ -53,6 +57,8 @@ class Gate:
         """Return why `plan` may not run now, or None."""
         if plan in history.tried:
             return Objection.TRIED
+        if chance_to_run(plan, history) < _WORTH_A_TRIAL:
+            return Objection.FAILURE
         if cannot_fit(plan, history):
             return Objection.MEMORY
         if history.baseline is not None and cannot_win(plan, history, self.hardware):

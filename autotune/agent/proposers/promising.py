@@ -240,8 +240,9 @@ def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
 
 
 def _why(name: str, one: Candidate, history: History) -> str:
-    saved = why_less(name) if history.objective.weighs_memory else None
-    return saved or why(name, one.plan[name], one.base)
+    value, before = one.plan[name], one.base.plan.values.get(name)
+    saved = why_less(name, value, before) if history.objective.weighs_memory else None
+    return saved or why(name, value, one.base)
 
 
 def _promise(one: Candidate, ratio: float, history: History) -> str:
