@@ -232,4 +232,8 @@ class Feed:
                 empty = False
                 yield batch
             if empty:
-                raise WorkloadError("the loader gave no batch; the dataset is too small or empty")
+                size = getattr(self.loader, "batch_size", None)
+                raise WorkloadError(
+                    "the loader gave no batch" + (f" of {size} samples" if size else "") + "; "
+                    "incomplete ones are dropped, so each process that loads needs as many"
+                )
