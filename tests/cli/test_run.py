@@ -257,7 +257,7 @@ def test_a_faster_plan_that_starts_too_late_keeps_the_baseline(autotune, tmp_pat
 def test_a_run_ends_with_a_confirmed_plan_that_can_be_used(autotune, tmp_path):
     """One JSON document on stdout, trials in the store, and a plan file that loads."""
     (tmp_path / "model.py").write_text(TINY + PAUSING)
-    options = ["--knobs", "pause_s", "--budget", "6m", "--json"]
+    options = ["--knobs", "pause_s", "--budget", "90s", "--json"]
     done = typed_for_real(tmp_path, *options)
     assert done.returncode == 0, done.stderr
     run = json.loads(done.stdout)
