@@ -166,17 +166,23 @@ class RankStream(IterableDataset[Any]):
 def _checked(loader: Any, workload: Workload, options: dict[str, Any]) -> DataLoader[Any]:
     """Check that each batch counts what throughput takes it for, on each rank another one.
 
-    Whatever iterates like a loader will do, but of what is not torch's no attribute can tell.
+    A dataset may make the batches itself, and whatever iterates like a loader will do: of these
+    no attribute tells.
     """
-    must = ["batch_size", "drop_last"] + ["sampler"] * isinstance(options["sampler"], RankSampler)
-    for name in must if isinstance(loader, DataLoader) else ():
-        asked, given = options[name], getattr(loader, name)
-        if given != asked:
+    if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
+        return loader  # type: ignore[no-any-return]
+    given = {
+        name: getattr(loader.batch_sampler, name, None) for name in ("batch_size", "drop_last")
+    }
+    if isinstance(options["sampler"], RankSampler):
+        given["sampler"] = loader.sampler
+    for name, value in given.items():
+        if value != options[name]:
             raise WorkloadError(
-                f"{workload.path.name}: build_dataloader was asked for {name}={asked} and made "
-                f"{given}; pass **kwargs on to DataLoader"
+                f"{workload.path.name}: build_dataloader was asked for {name}={options[name]} and "
+                f"made {value}; pass **kwargs on to DataLoader"
             )
-    return loader  # type: ignore[no-any-return]
+    return loader
 
 
 class Feed:
