@@ -68,7 +68,8 @@ def build_step(
         loader = build_loader(workload, plan, seed, ranks)
         if ranks.place.rank:
             # Alike until here, so that the models are; from now on each draws its own dropout.
-            seed_all(seed + ranks.place.rank)
+            # Orders of samples, by others' random numbers too, must stay alike.
+            torch.manual_seed(seed + ranks.place.rank)
         return Step(
             model=model,
             sharded=sharded,
@@ -99,14 +100,29 @@ def build_model(
         model = build_on_device(workload, plan, device)
     if plan.get("memory_format", "contiguous") == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if not model.training:  # else parts that the user has put into evaluation stay there
-        model.train()
+    _into_training(model)
     blocks = find_blocks(model, workload)
     blocks = apply_activation_checkpointing(model, plan, blocks)
     compile_blocks(model, blocks, plan)
     sharded = shard(model, blocks, plan, ranks, device.type)
     compile_model(model, plan)
     return model, sharded
+
+
+def _into_training(model: nn.Module) -> None:
+    """Put the model into training, but for frozen parts in evaluation, such as a teacher.
+
+    Parts to be trained go along: libraries give pretrained ones in evaluation.
+    """
+    frozen = [module for module in model.modules() if not module.training and _is_frozen(module)]
+    model.train()
+    for module in frozen:
+        module.eval()
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    held = [*module.parameters(), *module.buffers()]
+    return bool(held) and not any(tensor.requires_grad for tensor in held)
 
 
 @contextlib.contextmanager

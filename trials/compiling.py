@@ -39,8 +39,8 @@ def compile_model(model: nn.Module, plan: Plan) -> None:
         _compile_in_place(model, str(plan["compile_mode"]))
 
 
-def check_compiled(plan: Plan) -> None:
-    """Check after a first step that the plan's compilation happened.
+def check_compiled(plan: Plan, model: nn.Module) -> None:
+    """Check after a first step that the plan's compilation happened; a loss alone is not enough.
 
     Raises:
         InvalidPlanError: when the compiler found nothing that it can compile.
@@ -49,7 +49,9 @@ def check_compiled(plan: Plan) -> None:
         return
     from torch._dynamo.utils import counters  # noqa: PLC0415  2 s that eager plans need not wait
 
-    if not counters["stats"]["unique_graphs"]:
+    forwards = (vars(module).get("forward") for module in model.modules())
+    is_used = any(isinstance(f, _CompiledForward) and f.is_used for f in forwards)
+    if not is_used or not counters["stats"]["unique_graphs"]:
         raise InvalidPlanError(
             "torch.compile compiled nothing: the model's forward pass leaves it no graph to "
             "compile, or compute_loss does not call the model itself, only parts of it"
@@ -77,6 +79,7 @@ class _CompiledForward:
 
     def __init__(self, eager: Callable[..., Any], mode: str, kind: Hashable) -> None:
         self._made_of = eager, mode, kind
+        self.is_used = False
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return eager(*args, **kwargs)
@@ -86,6 +89,7 @@ class _CompiledForward:
         self._compiled = torch.compile(frame, mode=None if mode == "default" else mode)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.is_used = True
         return self._compiled(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -1,5 +1,7 @@
 """Builds the user's loader as a plan says, and reads from it for ever, timing the waits."""
 
+import contextlib
+import io
 import itertools
 import pickle
 import time
@@ -9,19 +11,23 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
+from torch.utils.data._utils import worker as worker_module
 
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
 from autotune.trials.ranks import ALONE, Ranks
 from autotune.trials.request import RankPlace
+from autotune.trials.seeding import seed_all
 from autotune.trials.workload import DEFAULT_BATCH_SIZE, Workload
 
 T = TypeVar("T")
 
 # Longer than this without the queue's worth of batches, and they come at the loader's own speed.
 _DRAIN_CAP_S = 2.0
+_OF_BATCHES = ("batch_size", "drop_last")
+# How far to look into a stream for samples that two workers would both read.
+_LOOK_S, _LOOK_SAMPLES = 0.5, 32
 
 
 def build_loader(
@@ -53,8 +59,9 @@ def build_loader(
     }
     if workers:
         options |= {"prefetch_factor": int(plan.get("prefetch", 2)), "persistent_workers": True}
-    if isinstance(dataset, IterableDataset) and _is_same_on_all(dataset, ranks):
-        dataset = RankStream(dataset, batch_size, place)
+    if place.world_size > 1 and isinstance(dataset, IterableDataset):
+        if not _shares_itself_out(dataset, ranks):
+            dataset = RankStream(dataset, batch_size, place)
     if workload.build_dataloader is None:
         return DataLoader(dataset, **options)
     return _checked(workload.build_dataloader(dataset, **options), workload, options)
@@ -65,39 +72,72 @@ def dataset_len(dataset: Any) -> int | None:
     return None if isinstance(dataset, IterableDataset) else len(dataset)
 
 
-def repeats_in_workers(workload: Workload, plan: Plan, seed: int) -> bool:
-    """Whether two workers give the same batches: each reads the whole of an iterable dataset.
+def repeats_in_workers(stream: Any, seed: int) -> bool:
+    """Whether two workers of a dataset would give samples twice: each reads the whole of a stream.
 
-    They would train on every sample twice, and count it twice.
+    Each worker is played in this process for a moment, as nothing may go wrong that only trials
+    with workers should tell. What raises, or is in another random order each time, is unknown.
     """
-    if dataset_len(workload.build_dataset()) is not None:
+    if not isinstance(stream, IterableDataset):
         return False
-    loader = build_loader(workload, Plan.of({**plan.values, "workers": 2}), seed)
-    # One of each worker, whose processes end with the loader. A small share makes no batch.
-    first = [_fingerprint(batch) for batch in itertools.islice(loader, 2)]
-    return len(first) == 2 and first[0] == first[1]
+    try:
+        first, second = (_first_samples(stream, worker, seed) for worker in range(2))
+    except Exception:  # noqa: BLE001  the user's code, which a trial will show
+        return False
+    return bool(first & second)
 
 
-def _is_same_on_all(stream: IterableDataset[Any], ranks: Ranks) -> bool:
-    """Whether each of several ranks reads the whole stream: it does not share itself out."""
-    if ranks.place.world_size == 1:
-        return False
-    return len(set(ranks.gather(_fingerprint(next(iter(stream), None))))) == 1
+def _first_samples(stream: IterableDataset[Any], worker: int, seed: int) -> set[float]:
+    """Return the fingerprints of what one of two workers reads first, with a seed of its own."""
+    own = worker_module.WorkerInfo(id=worker, num_workers=2, seed=seed + worker, dataset=stream)
+    seed_all(seed + worker)
+    until, found = time.perf_counter() + _LOOK_S, set[float]()
+    with _as_worker(own):
+        for sample in itertools.islice(stream, _LOOK_SAMPLES):
+            found.add(_fingerprint(sample))
+            if time.perf_counter() > until:
+                break
+    return found
+
+
+@contextlib.contextmanager
+def _as_worker(info: Any) -> Iterator[None]:
+    """Let `torch.utils.data.get_worker_info` tell of a worker that this process is not."""
+    worker_module._worker_info = info  # noqa: SLF001  where torch's own workers put it
+    try:
+        yield
+    finally:
+        worker_module._worker_info = None  # noqa: SLF001
+
+
+def _shares_itself_out(stream: IterableDataset[Any], ranks: Ranks) -> bool:
+    """Whether each of several ranks reads other samples of a stream by itself.
+
+    One that gives another sample each time that it is begun may do so on all ranks alike.
+    """
+    one, again = next(iter(stream), None), next(iter(stream), None)
+    is_steady = float(_fingerprint(one) == _fingerprint(again))
+    everyones = ranks.gather(_fingerprint(one), is_steady)
+    return all(steady for _, steady in everyones) and len({first for first, _ in everyones}) > 1
+
+
+class _Pickler(pickle.Pickler):
+    """Puts a tensor's values in its place: how tensors are pickled depends on where they lie."""
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, Tensor):
+            return None
+        return obj.detach().cpu().flatten().view(torch.uint8).numpy().tobytes()
 
 
 def _fingerprint(sample: Any) -> float:
-    """Return a number for tensors and values, the same in all processes; 0 for what has none."""
+    """Return a number for what a sample holds, the same in all processes; 0 for what has none."""
+    file = io.BytesIO()
     try:
-        return float(zlib.crc32(pickle.dumps([_plain(leaf) for leaf in tree_leaves(sample)])))
+        _Pickler(file).dump(sample)
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):
         return 0.0
-
-
-def _plain(leaf: Any) -> Any:
-    """Return a tensor's bytes: how tensors are pickled depends on where they lie."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    return leaf.detach().cpu().flatten().view(torch.uint8).numpy().tobytes()
+    return float(zlib.crc32(file.getvalue()))
 
 
 def _sampler(dataset: Any, seed: int, batch_size: int, place: RankPlace) -> Sampler[int] | None:
@@ -171,9 +211,8 @@ def _checked(loader: Any, workload: Workload, options: dict[str, Any]) -> DataLo
     """
     if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
         return loader  # type: ignore[no-any-return]
-    given = {
-        name: getattr(loader.batch_sampler, name, None) for name in ("batch_size", "drop_last")
-    }
+    batches = loader.batch_sampler
+    given = {name: getattr(batches, name) for name in _OF_BATCHES if hasattr(batches, name)}
     if isinstance(options["sampler"], RankSampler):
         given["sampler"] = loader.sampler
     for name, value in given.items():

@@ -9,7 +9,7 @@ same reason.
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,11 +20,41 @@ MANY_LOGITS = 2**24
 """Below, the eager loss takes less than compiling another one is worth."""
 
 
+class _Losses:
+    """The compiled loss in the eager one's place, as long as anybody uses it."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._eager: Callable[..., Tensor]
+
+    def enter(self) -> None:
+        """Put it in place for one more."""
+        if not self._users:
+            self._eager = F.cross_entropy
+            F.cross_entropy = _compiled_for_many(self._eager)
+        self._users += 1
+
+    def leave(self) -> None:
+        """Put the eager one back when nobody is left."""
+        self._users -= 1
+        if not self._users:
+            F.cross_entropy = self._eager
+
+
+_losses = _Losses()
+
+
 @contextlib.contextmanager
 def compiled_large_losses() -> Iterator[None]:
     """Let `F.cross_entropy`, and so `nn.CrossEntropyLoss`, be compiled for many logits."""
-    eager = F.cross_entropy
+    _losses.enter()
+    try:
+        yield
+    finally:
+        _losses.leave()
 
+
+def _compiled_for_many(eager: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(*args: Any, **kwargs: Any) -> Tensor:
         return eager(*args, **kwargs)
 
@@ -36,8 +66,4 @@ def compiled_large_losses() -> Iterator[None]:
         large = type(input) is Tensor and input.numel() >= MANY_LOGITS
         return (compiled if large else eager)(input, *args, **kwargs)
 
-    F.cross_entropy = cross_entropy
-    try:
-        yield
-    finally:
-        F.cross_entropy = eager
+    return cross_entropy

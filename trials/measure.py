@@ -71,7 +71,7 @@ class Meter:
             step.backward(step.loss(step.move(self.feed.next())))
         step.update()
         self._synchronize()
-        check_compiled(step.plan)
+        check_compiled(step.plan, step.model)
 
     def warm_up(self) -> None:
         """Step until the step time settles, then empty the loader's queue."""

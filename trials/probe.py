@@ -37,7 +37,7 @@ from autotune.trials.optimizers import (
     with_implementation,
 )
 from autotune.trials.request import ProbeRequest, Rejection
-from autotune.trials.workload import DEFAULT_BATCH_SIZE, Workload, load_workload
+from autotune.trials.workload import Workload, default_batch_size, load_workload
 
 _LOADER_PROBE_S = 0.5
 
@@ -51,7 +51,8 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     before = set(sys.modules)
     workload = load_workload(path)
     forkable, imports = is_forkable(), _installed(set(sys.modules) - before)
-    num_samples = dataset_len(workload.build_dataset())
+    dataset = workload.build_dataset()
+    num_samples = dataset_len(dataset)
     batch_size, remarks = _batch_size(workload, num_samples)
     plan = Plan.of({"batch_size": batch_size, **{k: v[0] for k, v in workload.knobs.items()}})
     model = workload.model(plan.values)
@@ -63,7 +64,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         batch_size=batch_size,
         global_batch_size=workload.global_batch_size,
         dataset_len=num_samples,
-        repeats_in_workers=repeats_in_workers(workload, plan, seed),
+        repeats_in_workers=repeats_in_workers(dataset, seed),
         num_parameters=sum(p.numel() for p in model.parameters()),
         num_blocks=len(blocks),
         block_class=type(blocks[0]).__name__ if blocks else None,
@@ -107,9 +108,7 @@ def _batch_size(workload: Workload, num_samples: int | None) -> tuple[int, tuple
         raise WorkloadError(f"{name}: the dataset is empty: len(build_dataset()) is 0")
     size = workload.batch_size
     if size is None:
-        size = DEFAULT_BATCH_SIZE if num_samples is None else min(DEFAULT_BATCH_SIZE, num_samples)
-        while total is not None and total % size:
-            size -= 1
+        size = default_batch_size(total, limit=num_samples or 0)
         return size, (f"{name} sets no BATCH_SIZE; the baseline uses {size}",)
     if num_samples is not None and size > num_samples:
         raise WorkloadError(

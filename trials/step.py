@@ -157,7 +157,7 @@ class Step:
         """Return the batch on the device: tensors in tuples, lists, dicts, or what has `to`."""
         if isinstance(batch, Tensor):
             return self._move_tensor(batch)
-        if hasattr(batch, "to"):
+        if callable(getattr(batch, "to", None)):
             return batch.to(self.device)
         if isinstance(batch, dict):
             moved = copy.copy(batch)  # of its own class, which may take other arguments

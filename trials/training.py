@@ -18,7 +18,7 @@ from autotune.trials.apply import build_step
 from autotune.trials.ranks import ALONE, Ranks, device_of, with_control
 from autotune.trials.request import RankPlace
 from autotune.trials.step import Step
-from autotune.trials.workload import DEFAULT_BATCH_SIZE, Workload, load_workload, read_workload
+from autotune.trials.workload import Workload, default_batch_size, load_workload, read_workload
 
 
 def apply(
@@ -54,7 +54,9 @@ def apply(
     ranks = _ranks(chosen.type)
     if ranks.place.world_size > 1:
         chosen = device_of(ranks.place, chosen.type)
-    batch_size = contract.batch_size or DEFAULT_BATCH_SIZE
+    batch_size = contract.batch_size or default_batch_size(
+        contract.global_batch_size, ranks.place.world_size
+    )
     complete = Plan.of({"batch_size": batch_size, **plan.values})
     fitting = fit_ranks(complete, plan.ranks, ranks.place.world_size, contract.global_batch_size)
     return build_step(contract, fitting, chosen, seed, ranks)
@@ -156,7 +158,7 @@ def _leave_the_group() -> None:
 def _read(workload: str | os.PathLike[str] | ModuleType) -> Workload:
     if isinstance(workload, ModuleType):
         return read_workload(workload, Path(workload.__file__ or workload.__name__))
-    return load_workload(Path(workload).resolve())
+    return load_workload(Path(workload).resolve(), sys.argv[1:])
 
 
 def _default_device() -> str:

@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -64,17 +64,18 @@ class Workload:
         return model
 
 
-def load_workload(path: Path) -> Workload:
+def load_workload(path: Path, arguments: Sequence[str] = ()) -> Workload:
     """Import the file and return what it defines.
 
-    Its folder becomes importable, as with `python model.py`.
+    Its folder becomes importable, as with `python model.py`, and `arguments` are those that it
+    sees if it looks for any.
 
     Raises:
         WorkloadError: for a file that is missing, fails to import or breaks the contract.
     """
     if not path.is_file():
         raise WorkloadError(f"there is no file {path}; give the path of your model.py")
-    return read_workload(_import(path), path)
+    return read_workload(_import(path, arguments), path)
 
 
 def read_workload(module: ModuleType, path: Path) -> Workload:
@@ -100,7 +101,7 @@ def read_workload(module: ModuleType, path: Path) -> Workload:
     )
 
 
-def _import(path: Path) -> ModuleType:
+def _import(path: Path, arguments: Sequence[str]) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     # The stem, so that DataLoader workers started by spawn find the module again.
     name = path.stem if path.stem not in sys.modules else f"workload_{path.stem}"
@@ -109,7 +110,7 @@ def _import(path: Path) -> ModuleType:
         raise WorkloadError(f"{path} is not a Python file; give the path of your model.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    arguments, sys.argv = sys.argv, [str(path)]  # for code that looks for its own
+    before, sys.argv = sys.argv, [str(path), *arguments]
     try:
         spec.loader.exec_module(module)
     except SystemExit as error:
@@ -122,7 +123,7 @@ def _import(path: Path) -> ModuleType:
         message = f"{path.name} could not be imported: {type(error).__name__}: {error}"
         raise WorkloadError(message, user_traceback(error, path)) from error
     finally:
-        sys.argv = arguments
+        sys.argv = before
     return module
 
 
@@ -139,6 +140,20 @@ def _check_function(module: ModuleType, path: Path, name: str, *, required: bool
         f"{path.name} defines no function {name}{nearest(name, theirs)}\n"
         f"A workload defines {needed}; each is described in the README under 'Your model.py'."
     )
+
+
+def default_batch_size(global_batch_size: int | None, num_ranks: int = 1, limit: int = 0) -> int:
+    """Return the batch of a workload that names none: it divides GLOBAL_BATCH_SIZE.
+
+    Args:
+        global_batch_size: of the workload, or None.
+        num_ranks: that share it.
+        limit: samples there are; 0: any number.
+    """
+    size = min(DEFAULT_BATCH_SIZE, limit) if limit else DEFAULT_BATCH_SIZE
+    while size > 1 and global_batch_size is not None and global_batch_size % (size * num_ranks):
+        size -= 1
+    return size
 
 
 def _count(module: ModuleType, path: Path, name: str) -> int | None:

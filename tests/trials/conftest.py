@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.search_space.plan import Plan, Value
+from autotune.trials import apply
 from autotune.trials.rank import run_trial
 from autotune.trials.request import Protocol, TrialRequest
 from autotune.trials.result import Phase, Purpose, TrialResult
@@ -52,6 +53,14 @@ _names = itertools.count()
 
 WriteWorkload = Callable[..., Path]
 RunPlan = Callable[..., TrialResult]
+
+
+@pytest.fixture(autouse=True)
+def closed_settings():
+    """Close the steps that a test leaves open, which would change the next one's process."""
+    yield
+    for settings in list(apply._open_settings):
+        settings.close()
 
 
 @pytest.fixture

@@ -125,6 +125,35 @@ def test_a_loss_of_many_logits_is_compiled_beside_the_model(
     assert torch.allclose(small, large)
 
 
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+def test_a_compiled_loss_alone_is_no_compiled_plan(write_workload, run_plan, monkeypatch):
+    """The model that was to be compiled is never called as one."""
+    path = write_workload(
+        """
+        def compute_loss(model, batch):
+            x, y = batch
+            return nn.functional.cross_entropy(model[-1](x), y)
+        """
+    )
+    monkeypatch.setattr("autotune.trials.losses.MANY_LOGITS", 4 * 3)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    result = run_plan(path, {"compile_mode": "default"})
+    assert result.outcome is Outcome.INVALID
+    assert "does not call the model itself" in (result.error or "")
+
+
+def test_steps_may_be_closed_in_any_order(write_workload):
+    """The loss is torch's own again when none is left that compiles."""
+    eager = torch.nn.functional.cross_entropy
+    path = write_workload()
+    first, second = (step_of(path, {"compile_mode": "default"}) for _ in range(2))
+    first.close()
+    assert torch.nn.functional.cross_entropy is not eager
+    second.close()
+    assert torch.nn.functional.cross_entropy is eager
+
+
 def first_loss(path, values):
     """Return the loss of one step, and how many graphs its plan compiled."""
     torch._dynamo.reset()
@@ -287,6 +316,23 @@ def test_a_plan_keeps_the_global_batch(values, expected, write_workload):
         assert step.accumulation == expected
 
 
+def test_a_batch_that_nobody_names_divides_the_global_one(write_workload):
+    """32 would not divide 100."""
+    path = write_workload(
+        "GLOBAL_BATCH_SIZE = 100\ndel BATCH_SIZE\ndef build_dataset(): return Rows(200)"
+    )
+    with autotune.apply(Plan.of({}), workload=path) as step:
+        assert (step.plan["batch_size"], step.accumulation) == (25, 4)
+
+
+def test_the_workload_sees_the_arguments_of_the_users_script(write_workload, monkeypatch):
+    """Where the user trains with `apply`, they are meant for both."""
+    monkeypatch.setattr("sys.argv", ["train.py", "--width", "512"])
+    path = write_workload("import sys\nassert sys.argv[1:] == ['--width', '512'], sys.argv")
+    with autotune.apply(Plan.of({}), workload=path):
+        pass
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [({"batch_size": 5}, "does not divide"), ({"accumulation": 2}, "it becomes 16")],
@@ -298,16 +344,22 @@ def test_a_plan_that_does_not_keep_the_global_batch_is_refused(values, words, wr
 
 
 def test_what_is_in_evaluation_stays_there(write_workload):
-    """A teacher, or statistics that are frozen; a model that is so as a whole is trained."""
+    """A frozen part; what is to be trained comes in evaluation from libraries, and is trained."""
     path = write_workload(
         """
         def build_model():
             model = nn.Sequential(nn.Linear(16, 3), nn.BatchNorm1d(3))
-            model[1].eval()
+            model[1].eval().requires_grad_(False)
             return model
         """
     )
     assert [m.training for m in step_of(path).model.modules()] == [True, True, False]
+    part = write_workload(
+        "def build_model():\n"
+        "    pretrained = nn.Sequential(nn.Linear(16, 16), nn.Dropout()).eval()\n"
+        "    return nn.Sequential(pretrained, nn.Linear(16, 3))"
+    )
+    assert all(m.training for m in step_of(part).model.modules())
     whole = write_workload("def build_model(): return nn.Linear(16, 3).eval()")
     assert step_of(whole).model.training
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
+from torch.utils.data import get_worker_info
 
 from autotune.search_space.plan import Plan
 from autotune.trials.apply import build_step
@@ -18,8 +19,13 @@ from tests.trials.two_ranks import met, on_two_ranks
 
 PLAN = Plan.of({"batch_size": 4})
 STREAM = """
-import os
+import os, random
+from dataclasses import dataclass
 from torch.utils.data import IterableDataset, get_worker_info
+
+@dataclass
+class Held:
+    tensor: torch.Tensor
 
 class Lines(IterableDataset):
     def __iter__(self):
@@ -32,7 +38,11 @@ def build_dataset():
 ORDERS = {
     "whole": ("yield from range(64)", True),
     "shared out": ("yield from range(worker.id if worker else 0, 64, 2 if worker else 1)", False),
+    "shuffled": ("yield from torch.randperm(64).tolist()", True),
     "random": ("yield from torch.randn(64)", False),
+    "of its own": ("yield from (random.Random().random() for _ in range(64))", False),
+    "held": ("yield from map(Held, torch.arange(64.0))", True),
+    "failing": ("raise OSError if worker else ValueError", False),
 }
 
 
@@ -41,7 +51,8 @@ def test_a_stream_that_workers_would_repeat_is_noticed(order, write_workload):
     """Each worker of such a stream reads all of it; throughput would count every sample twice."""
     code, repeats = ORDERS[order]
     workload = load_workload(write_workload(STREAM.format(order=code)))
-    assert repeats_in_workers(workload, PLAN, 0) is repeats
+    assert repeats_in_workers(workload.build_dataset(), 0) is repeats
+    assert get_worker_info() is None
 
 
 def test_the_probe_tells_of_it(write_workload):
@@ -51,28 +62,38 @@ def test_the_probe_tells_of_it(write_workload):
     assert not probe(write_workload(), CPU_MACHINE, 0).repeats_in_workers
 
 
+COLLATE = """
+def collate_fn(samples):
+    return [sample.tensor for sample in samples]
+"""
 RANK_STREAM = STREAM.format(order="yield from range({first}, 16, {step})")
 
 
 def _samples(place, paths):
     ranks = met(place)
     loaders = [build_loader(load_workload(path), PLAN, 0, ranks) for path in paths]
-    return [torch.cat(list(loader)).tolist() for loader in loaders]
+    return [[int(number) for batch in loader for number in batch] for loader in loaders]
 
 
 def test_ranks_share_a_stream_unless_it_shares_itself_out(write_workload):
     """One that looks at its rank would be cut twice, and half of it never be trained on."""
     own = RANK_STREAM.format(first='int(os.environ["RANK"])', step=2)
-    paths = [write_workload(RANK_STREAM.format(first=0, step=1)), write_workload(own)]
+    noisy = STREAM.format(
+        order="yield from (k + 0.9 * random.Random().random() for k in range(16))"
+    )
+    held = STREAM.format(order="yield from map(Held, torch.arange(16))") + COLLATE
+    whole = RANK_STREAM.format(first=0, step=1)
+    paths = [write_workload(source) for source in (own, whole, noisy, held)]
     first, second = on_two_ranks(_samples, paths)
     for one, two in zip(first, second, strict=True):
         assert sorted(one + two) == list(range(16))
-    assert first == [[0, 1, 2, 3, 8, 9, 10, 11], list(range(0, 16, 2))]
+    assert first == [list(range(0, 16, 2)), *[[0, 1, 2, 3, 8, 9, 10, 11]] * 3]
 
 
 LOADERS = {
     "drop_last": "drop_last=False",
-    "batch_size": "batch_size=1, batch_sampler=[[0, 1], [2]], drop_last=False, sampler=None",
+    "batch_size": "batch_size=1, drop_last=False, sampler=None, "
+    "batch_sampler=torch.utils.data.BatchSampler(range(64), 2, drop_last=True)",
 }
 
 
