@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 # Longer than this without the queue's worth of batches, and they come at the loader's own speed.
 _DRAIN_CAP_S = 2.0
+_UNKNOWN = -1.0
 _OF_BATCHES = ("batch_size", "drop_last")
 # How far to look into a stream for samples that two workers would both read.
 _LOOK_S, _LOOK_SAMPLES = 0.5, 32
@@ -59,9 +60,12 @@ def build_loader(
     }
     if workers:
         options |= {"prefetch_factor": int(plan.get("prefetch", 2)), "persistent_workers": True}
-    if place.world_size > 1 and isinstance(dataset, IterableDataset):
-        if not _shares_itself_out(dataset, ranks):
-            dataset = RankStream(dataset, batch_size, place)
+    if (
+        place.world_size > 1
+        and isinstance(dataset, IterableDataset)
+        and not _shares_itself_out(dataset, ranks)
+    ):
+        dataset = RankStream(dataset, batch_size, place)
     if workload.build_dataloader is None:
         return DataLoader(dataset, **options)
     return _checked(workload.build_dataloader(dataset, **options), workload, options)
@@ -84,7 +88,7 @@ def repeats_in_workers(stream: Any, seed: int) -> bool:
         first, second = (_first_samples(stream, worker, seed) for worker in range(2))
     except Exception:  # noqa: BLE001  the user's code, which a trial will show
         return False
-    return bool(first & second)
+    return bool(first & second - {_UNKNOWN})
 
 
 def _first_samples(stream: IterableDataset[Any], worker: int, seed: int) -> set[float]:
@@ -131,12 +135,12 @@ class _Pickler(pickle.Pickler):
 
 
 def _fingerprint(sample: Any) -> float:
-    """Return a number for what a sample holds, the same in all processes; 0 for what has none."""
+    """Return a number for what a sample holds, the same in all processes, or `_UNKNOWN`."""
     file = io.BytesIO()
     try:
         _Pickler(file).dump(sample)
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):
-        return 0.0
+        return _UNKNOWN
     return float(zlib.crc32(file.getvalue()))
 
 

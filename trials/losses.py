@@ -1,4 +1,4 @@
-"""Compiles a cross-entropy over many classes, wherever a step computes it.
+"""Compiles a cross-entropy over many classes, also outside of what a plan compiles.
 
 The loss often lies outside of what a plan compiles: in `compute_loss`, or beside compiled blocks.
 Eagerly it is several kernels, each of which reads and writes all the logits, and those of a

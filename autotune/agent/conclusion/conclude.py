@@ -5,12 +5,11 @@ from dataclasses import replace
 from autotune.agent.conclusion.explain import baseline_remarks, changes, remarks
 from autotune.agent.conclusion.finalists import Confirmed, choose, confirmed, disqualified
 from autotune.agent.history import Done, History
-from autotune.agent.objectives.objective import Figures
+from autotune.agent.objectives.objective import Figures, in_gib
 from autotune.errors import NothingRanError
 from autotune.search_space.plan import describe_diff
 from autotune.storage.records import Winner
 
-_GIB = 2**30
 _TOO_WIDE = 0.1  # half of an interval, relative
 
 
@@ -147,7 +146,7 @@ def _why_kept(baseline: Done, history: History) -> str:
         needs, cap = (history.figures(baseline).memory_bytes or 0), history.memory_cap_bytes
         return (
             "no plan that fits into the memory allowed was better, and your own configuration "
-            f"does not fit either: it needs {needs / _GIB:.2f} GiB of {cap / _GIB:.2f} GiB, which "
+            f"does not fit either: it needs {in_gib(needs)} of {in_gib(cap)}, which "
             "is the limit less some headroom; give more --max-memory, or set a smaller BATCH_SIZE"
         )
     sound = [trial for trial in history.ranking if not disqualified(trial.plan, history)]

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from autotune.agent.objectives.objective import (
+    GIB,
     Expected,
     Figures,
     Objective,
     ObjectiveName,
     Weighed,
+    in_gib,
 )
 
-_GIB = 2**30
 _CLEARLY_LESS = 1.02  # peaks of one plan differ by so much between processes on a CPU
 
 
@@ -54,14 +55,14 @@ class LeastMemory(Objective):
         """Return how many of the plan would fit in a GiB, 0 for one that is too slow."""
         if not own.memory_bytes or own.throughput < self.floor(baseline):
             return 0.0
-        return _GIB / own.memory_bytes
+        return GIB / own.memory_bytes
 
     def weigh(self, expected: Expected, baseline: Figures) -> Weighed:
         """Return the expected value, and the chance of being fast enough."""
         known = expected.log_memory is not None
         log_memory = expected.log_memory if expected.log_memory is not None else 0.0
         return Weighed(
-            log=math.log(_GIB) - log_memory if known else 0.0,
+            log=math.log(GIB) - log_memory if known else 0.0,
             spread=expected.memory_spread,
             allowed=expected.speed.chance(self.floor(baseline)) if self.floor(baseline) else 1.0,
         )
@@ -124,7 +125,7 @@ class LeastMemory(Objective):
 
     def assumed(self) -> Figures:
         """Return a baseline that is just fast enough."""
-        return Figures(throughput=max(1.0, self.min_throughput or 0.0), memory_bytes=_GIB)
+        return Figures(throughput=max(1.0, self.min_throughput or 0.0), memory_bytes=GIB)
 
 
 def _rate(figures: Figures) -> str:
@@ -134,4 +135,4 @@ def _rate(figures: Figures) -> str:
 
 def _gib(figures: Figures) -> str:
     known = figures.memory_bytes
-    return "unknown memory" if known is None else f"{known / _GIB:.2f} GiB"
+    return "unknown memory" if known is None else in_gib(known)
