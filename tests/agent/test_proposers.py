@@ -330,19 +330,29 @@ def test_the_preview_starts_with_the_baseline_and_the_checklist():
     assert "precision=bf16" in planned[1]["change"]
 
 
+def ablated(seen, *flipped):
+    """Return the history after plans of these values were run for what a setting is worth."""
+    trials = tuple(
+        Done(number=n, plan=SPACE.plan(values), purpose=Purpose.ABLATE, reason="", result=result)
+        for n, (values, result) in enumerate(flipped, len(seen.done) + 1)
+    )
+    return replace(seen, done=seen.done + trials)
+
+
 def test_the_cheapest_of_the_equally_fast_is_a_finalist():
-    """Behind the fastest comes the plan that is as fast with the least memory."""
+    """Behind the fastest comes the equally fast with least memory, the own batch first."""
     seen = history(
         ({}, ok(50.0, memory=30 * GIB)),
         ({"workers": 1}, ok(100.0, memory=40 * GIB)),
         ({"workers": 2}, ok(99.9, memory=40 * GIB)),
         ({"workers": 4}, ok(99.8, memory=40 * GIB)),
-        ({"batch_size": 8}, ok(99.5, memory=20 * GIB)),
-        ({"batch_size": 4}, ok(90.0, memory=10 * GIB)),
+        ({"activation_checkpointing": "full"}, ok(99.5, memory=20 * GIB)),
+        ({"batch_size": 8}, ok(99.5, memory=10 * GIB)),
+        ({"batch_size": 4}, ok(90.0, memory=5 * GIB)),
     )
     assert finalists(seen) == [
         SPACE.plan({"workers": 1}),
-        SPACE.plan({"batch_size": 8}),
+        SPACE.plan({"activation_checkpointing": "full"}),
         SPACE.plan({"workers": 2}),
     ]
 
@@ -350,13 +360,21 @@ def test_the_cheapest_of_the_equally_fast_is_a_finalist():
 def test_what_is_faster_without_a_setting_is_a_finalist():
     """An ablation that beats the whole search by more than noise; not one that is as fast."""
     seen = history(({}, ok(50.0)), ({"workers": 1}, ok(100.0)))
-    flipped = [({"workers": 2}, ok(100.5)), ({"workers": 4}, ok(104.0))]
-    ablated = tuple(
-        Done(number=n, plan=SPACE.plan(values), purpose=Purpose.ABLATE, reason="", result=result)
-        for n, (values, result) in enumerate(flipped, 3)
-    )
-    found = finalists(replace(seen, done=seen.done + ablated))
-    assert found == [SPACE.plan({"workers": 4}), SPACE.plan({"workers": 1})]
+    flipped = ablated(seen, ({"workers": 2}, ok(100.5)), ({"workers": 4}, ok(104.0)))
+    assert finalists(flipped) == [SPACE.plan({"workers": 4}), SPACE.plan({"workers": 1})]
+
+
+def test_what_is_as_fast_in_less_memory_without_a_setting_is_a_finalist():
+    """Behind the fastest, and with a batch that is the user's own before anything else."""
+    found = {"workers": 1, "batch_size": 32, "pin_memory": True}
+    seen = history(({}, ok(50.0)), (found, ok(100.0, memory=40 * GIB)))
+    without_pinning = ({**found, "pin_memory": False}, ok(100.2, memory=30 * GIB))
+    slower = ({"pin_memory": True}, ok(98.0, memory=5 * GIB))
+    own_batch = ({"workers": 1, "pin_memory": True}, ok(99.3, memory=35 * GIB))
+    flipped = ablated(seen, without_pinning, slower)
+    assert finalists(flipped) == [SPACE.plan(found), SPACE.plan(without_pinning[0])]
+    flipped = ablated(seen, without_pinning, slower, own_batch)
+    assert finalists(flipped) == [SPACE.plan(found), SPACE.plan(own_batch[0])]
 
 
 def test_a_setting_that_failed_alone_is_not_run_again():

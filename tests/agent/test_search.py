@@ -8,6 +8,7 @@ import pytest
 
 from autotune.agent.history import SEARCH
 from autotune.errors import NothingRanError, StoreError, WorkloadError
+from autotune.search_space.plan import Plan
 from autotune.search_space.space import Narrowing
 from autotune.storage.records import RunState, TrialRecord
 from autotune.storage.sql import open_store
@@ -388,6 +389,27 @@ def test_an_ablation_that_beats_the_winner_is_confirmed_and_wins():
     winner = table.search().run()
     assert (winner.plan, winner.confirmed) == (better[0], True)
     assert winner.throughput == pytest.approx(900.0, rel=0.01)
+
+
+def test_a_batch_that_turns_out_to_be_worth_nothing_is_given_back():
+    """A larger batch changes the training: where the user's own is as fast after all, it wins."""
+    own_batch = []
+
+    def as_fast_with_the_own_batch(request):
+        plan = request.plan
+        if request.purpose is Purpose.ABLATE and plan["batch_size"] == GPT.batch_size:
+            own_batch.append(plan)
+        if plan not in own_batch or request.purpose is Purpose.NUMERICS:
+            return None
+        twin = Plan.of({**plan.values, "batch_size": 128})
+        return ok(0.998 * GPT_MODEL.throughput(twin)[0], memory=GPT_MODEL.memory(plan))
+
+    world = World(GPT_MODEL, noise=0.001, fail=as_fast_with_the_own_batch)
+    table = Table(world, GPT, budget_s=3600)
+    winner = table.search().run()
+    assert winner.plan in own_batch
+    assert winner.confirmed
+    assert not any("the training changes" in remark for remark in winner.remarks)
 
 
 def test_the_confirmation_is_interleaved_and_ends():

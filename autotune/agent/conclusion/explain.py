@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from autotune.agent.conclusion.confirm import flipped_back
+from autotune.agent.conclusion.finalists import changes_training
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.forecast.levers import in_words
 from autotune.agent.history import History
@@ -84,7 +85,7 @@ def _origin(name: str, plan: Plan, history: History) -> str:
 def _batch_remark(plan: Plan, history: History) -> str | None:
     facts, num_ranks = history.space.facts, history.space.num_ranks
     batch, own = plan["batch_size"], history.space.baseline["batch_size"]
-    if batch == own or facts.global_batch_size is not None:
+    if not changes_training(plan, history):
         return None
     factor = float(batch) / float(own)
     if facts.optimizer_class == "SGD":

@@ -46,36 +46,56 @@ def finalists(history: History) -> list[Plan]:
             break
         if trial.plan != baseline.plan and not disqualified(trial.plan, history):
             near.append(trial)
-    return [trial.plan for trial in _cheapest_second(near, history)[:MAX_FINALISTS]]
+    return [trial.plan for trial in _preferred_second(near, history)[:MAX_FINALISTS]]
 
 
 def _surprises(history: History) -> list[Done]:
     """Return what was only run to see what a setting is worth, and beats all of the search."""
     least = (1 + _EQUAL) * history.value(history.best)
-    found = [
-        trial
-        for trial in history.of(Purpose.ABLATE)
-        if trial.throughput and history.fits(trial) and history.value(trial) > least
-    ]
+    found = [trial for trial in _flipped_back(history) if history.value(trial) > least]
     return sorted(found, key=lambda trial: -history.value(trial))
 
 
-def _cheapest_second(near: list[Done], history: History) -> list[Done]:
-    """Put behind the best the one that needs least memory among those equally good."""
+def _flipped_back(history: History) -> list[Done]:
+    ablations = history.of(Purpose.ABLATE)
+    return [trial for trial in ablations if trial.throughput and history.fits(trial)]
+
+
+def _preferred_second(near: list[Done], history: History) -> list[Done]:
+    """Put behind the best the one to prefer to it among those equally good.
+
+    A setting that proved worth nothing when it was flipped back is among them: without it the
+    training may stay the user's own, or need less memory.
+    """
     if not near:
         return near
     least = history.value(near[0]) / (1 + _EQUAL)
-    equal = [trial for trial in near[1:] if history.value(trial) >= least]
-    if not equal:
+    sound = [t for t in _flipped_back(history) if not disqualified(t.plan, history)]
+    equal = [trial for trial in (*near[1:], *sound) if history.value(trial) >= least]
+    preferred = min(equal, key=lambda trial: _burden(trial, history), default=near[0])
+    if not _is_lighter(preferred, near[0], history):
         return near
-    cheapest = min(equal, key=_memory)
-    rest = [t for t in near[1:] if t is not cheapest]
-    return [near[0], cheapest, *rest] if _memory(cheapest) < _memory(near[0]) else near
+    rest = [t for t in near[1:] if t.plan != preferred.plan]
+    return [near[0], preferred, *rest]
 
 
-def _memory(trial: Done) -> float:
-    measurement = trial.result.measurement
-    return measurement.memory_bytes or 0.0 if measurement else 0.0
+def _is_lighter(trial: Done, other: Done, history: History) -> bool:
+    changes, memory = _burden(trial, history)
+    other_changes, other_memory = _burden(other, history)
+    if changes != other_changes:
+        return changes < other_changes
+    return memory < other_memory * (1 - _SAME_MEMORY)
+
+
+def _burden(trial: Done, history: History) -> tuple[bool, float]:
+    return changes_training(trial.plan, history), history.figures(trial).memory_bytes or math.inf
+
+
+def changes_training(plan: Plan, history: History) -> bool:
+    """Whether an optimizer step sees another number of samples than in the user's own training."""
+    space = history.space
+    same = plan["batch_size"] == space.baseline["batch_size"]
+    return not same and space.facts.global_batch_size is None
 
 
 def disqualified(plan: Plan, history: History) -> str | None:
@@ -135,9 +155,9 @@ def confirmed(history: History, rounds: int = 1) -> list[Confirmed]:
 def choose(history: History, gain: float) -> Confirmed | None:
     """Return the winner, None for the baseline.
 
-    The best mean wins; among those within `gain` of it the one with less memory, then the one
-    that changes fewer settings. Only plans that are better than the baseline by the whole interval
-    of their speed-up can win.
+    The best mean wins; among those within `gain` of it the one that leaves the training as it is,
+    then the one with less memory, then the one that changes fewer settings. Only plans that are
+    better than the baseline by the whole interval of their speed-up can win.
     """
     repeated = confirmed(history, rounds=2) or confirmed(history)
     better = [
@@ -152,11 +172,12 @@ def choose(history: History, gain: float) -> Confirmed | None:
     return min(near, key=lambda entry: _price(entry, history))
 
 
-def _price(entry: Confirmed, history: History) -> tuple[float, int, float]:
+def _price(entry: Confirmed, history: History) -> tuple[bool, float, int, float]:
+    changes = changes_training(entry.plan, history)
     peak = entry.figures.memory_bytes
     memory = math.log(peak) if peak else 0.0
     settings = len(entry.plan.diff(history.space.baseline))
-    return (round(memory / _SAME_MEMORY), settings, -entry.value)
+    return (changes, round(memory / _SAME_MEMORY), settings, -entry.value)
 
 
 def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:
