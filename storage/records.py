@@ -16,11 +16,13 @@ class RunState(enum.Enum):
     """Where a run is.
 
     `running` -> `done` (a conclusion was reached), `interrupted` (Ctrl-C) or `failed` (an error
-    ended it). A run whose driver was killed stays `running`, with a `driver` that is gone.
-    Running and interrupted runs of the same key go on when the same command is typed again.
+    ended it). A run whose driver was killed stays `running` in the database, and is read as
+    `killed` where it can be seen that its `driver` is gone. Such runs, running and interrupted
+    ones of the same key go on when the same command is typed again.
     """
 
     RUNNING = "running"
+    KILLED = "killed"
     DONE = "done"
     INTERRUPTED = "interrupted"
     FAILED = "failed"

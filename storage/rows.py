@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
+from autotune.storage.driver import lives
 from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
 from autotune.trials.diagnosis import Diagnosis
@@ -43,7 +44,7 @@ def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecor
         id=row.id,
         name=row.name,
         new=_new_run(row),
-        state=RunState(row.state),
+        state=_state(row),
         used_s=row.used_s,
         created_at=row.created_at,
         finished_at=row.finished_at,
@@ -51,6 +52,12 @@ def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecor
         num_trials=num_trials,
         winner=None if winner is None else _winner(winner),
     )
+
+
+def _state(row: RunRow) -> RunState:
+    state = RunState(row.state)
+    gone = state is RunState.RUNNING and lives(row.driver) is False
+    return RunState.KILLED if gone else state
 
 
 def _new_run(row: RunRow) -> NewRun:

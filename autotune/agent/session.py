@@ -3,14 +3,11 @@
 import hashlib
 import json
 import os
-import platform
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-
-import psutil
 
 from autotune.agent.observer import Observer
 from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
@@ -24,6 +21,7 @@ from autotune.errors import NothingRanError, UsageError, WorkloadError
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import NAMED_IN_FULL, Narrowing, Space, build_space
+from autotune.storage.driver import lives, pid_of, this_driver
 from autotune.storage.records import NewRun, RunRecord
 from autotune.storage.sql import SqlStore, open_store
 from autotune.trials.diagnosis import DiagnosisRequest
@@ -190,7 +188,7 @@ def _open_run(
     unfinished = None if request.fresh else store.find_unfinished(key)
     if unfinished is not None:
         _check_driver_is_gone(unfinished)
-        return store.resume_run(unfinished.id, budget_s=request.budget_s, driver=_driver())
+        return store.resume_run(unfinished.id, budget_s=request.budget_s, driver=this_driver())
     options = {
         **asdict(request.narrowing),
         "numerics": request.narrowing.numerics.value,
@@ -210,7 +208,7 @@ def _open_run(
             options=options,
             baseline=space.baseline,
             budget_s=request.budget_s,
-            driver=_driver(),
+            driver=this_driver(),
         )
     )
 
@@ -231,16 +229,9 @@ def _key(request: TuneRequest, hardware: Hardware, space: Space) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def _driver() -> str:
-    started = psutil.Process().create_time()
-    return f"{platform.node()}:{os.getpid()}:{started}"
-
-
 def _check_driver_is_gone(run: RunRecord) -> None:
-    host, pid, started = run.new.driver.rsplit(":", 2)
-    if host != platform.node() or not psutil.pid_exists(int(pid)):
-        return
-    if abs(psutil.Process(int(pid)).create_time() - float(started)) < 1.0:
+    if lives(run.new.driver):
+        pid = pid_of(run.new.driver)
         raise UsageError(
             f"{run.name} of the same workload is still going (process {pid}); two runs on one "
             "machine would disturb each other's numbers: wait for it, stop it, or use --fresh"

@@ -7,7 +7,7 @@ from typing import Any
 from autotune.errors import UsageError
 from autotune.export.values import split_plan
 from autotune.search_space.plan import Plan, Value
-from autotune.storage.records import RunRecord, TrialRecord
+from autotune.storage.records import RunRecord, RunState, TrialRecord
 from autotune.storage.sql import SqlStore
 from autotune.trials.result import Outcome, Purpose
 
@@ -85,9 +85,11 @@ def plan_file_of(run: RunRecord) -> PlanFile:
     """
     winner = run.winner
     if winner is None:
+        is_going = run.state is RunState.RUNNING
+        how = "wait for its end" if is_going else "run the same command again to go on with it"
         raise UsageError(
-            f"run {run.name} is {run.state.value} and has no winner; run the same command again "
-            "to go on with it, or name one of its trials with --trial N"
+            f"run {run.name} is {run.state.value} and has no winner; {how}, or name one of its "
+            "trials with --trial N"
         )
     return PlanFile(
         plan=winner.plan,

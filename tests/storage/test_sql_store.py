@@ -1,13 +1,16 @@
 import math
+import platform
 import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import psutil
 import pytest
 
 from autotune.errors import UsageError
 from autotune.search_space.plan import Plan
+from autotune.storage.driver import this_driver
 from autotune.storage.query import read_only_query
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
@@ -159,6 +162,27 @@ def test_a_run_comes_back_as_it_was(store, new_run):
     assert found.new == new_run(name="mine")
     assert found.created_at.tzinfo is UTC
     assert (found.state, found.num_trials, found.winner) == (RunState.RUNNING, 0, None)
+
+
+def test_a_run_whose_driver_was_killed_is_read_as_killed(store, new_run):
+    """Where that can be seen: not of another machine's driver, not of one that lives."""
+    process = psutil.Popen(["sleep", "60"])
+    driver = f"{platform.node()}:{process.pid}:{process.create_time()}"
+    run = store.create_run(new_run(driver=driver))
+    elsewhere = store.create_run(new_run(driver=f"elsewhere:{process.pid}:1.0"))
+    reused = store.create_run(new_run(driver=f"{platform.node()}:{process.pid}:1.0"))
+    ours = store.create_run(new_run(driver=this_driver()))
+    assert store.run(run.name).state is RunState.RUNNING
+    process.kill()
+    process.wait()
+    states = {record.id: record.state for record in store.runs()}
+    alive, killed = RunState.RUNNING, RunState.KILLED
+    assert states == {run.id: killed, elsewhere.id: alive, reused.id: killed, ours.id: alive}
+    assert store.find_unfinished(new_run().key) is not None
+    resumed = store.resume_run(run.id, budget_s=120.0, driver=this_driver())
+    assert resumed.state is RunState.RUNNING
+    store.finish_run(run.id, RunState.DONE, stop_reason="done", used_s=9.0, winner=WINNER)
+    assert store.run(run.name).state is RunState.DONE
 
 
 def test_a_run_without_a_name_is_named_after_its_id(store, new_run):

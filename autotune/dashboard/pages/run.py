@@ -86,7 +86,7 @@ def version_of(store: SqlStore, run: RunRecord) -> list[Any]:
 
 def goes_on(run: RunRecord) -> bool:
     """Whether there may be more to see later."""
-    return run.state in {RunState.RUNNING, RunState.INTERRUPTED}
+    return run.state in {RunState.RUNNING, RunState.KILLED, RunState.INTERRUPTED}
 
 
 def top(store: SqlStore, run: RunRecord, where: Where) -> Component:

@@ -1,0 +1,34 @@
+"""The process that drives a run, written down so that others can see whether it still lives."""
+
+import os
+import platform
+
+import psutil
+
+_SAME_START_S = 1.0
+
+
+def this_driver() -> str:
+    """Return `host:pid:start-time` of this process."""
+    return f"{platform.node()}:{os.getpid()}:{psutil.Process().create_time()}"
+
+
+def pid_of(driver: str) -> int:
+    """Return the process id of a driver."""
+    return int(driver.rsplit(":", 2)[1])
+
+
+def lives(driver: str) -> bool | None:
+    """Return whether the driver's process still lives; None: on another machine, nobody can tell.
+
+    An id that another process has by now counts as gone, and so does a zombie.
+    """
+    host, pid, started = driver.rsplit(":", 2)
+    if host != platform.node():
+        return None
+    try:
+        process = psutil.Process(int(pid))
+        is_same = abs(process.create_time() - float(started)) < _SAME_START_S
+        return is_same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
