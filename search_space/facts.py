@@ -22,6 +22,9 @@ class WorkloadFacts:
         optimizer_impls: which of `foreach`, `fused` its constructor takes on this device.
         recordable: the optimizer can be part of a CUDA graph.
         rebuild_problem: why the optimizer cannot be built anew with other settings, or None.
+        own_step: the optimizer's step is the workload's or a library's, not torch's.
+        sparse_gradients: an embedding gives gradients of the rows that it looked up alone.
+        varies: which modules run, or how often, is not the same in every step.
         compiler_problem: why torch.compile cannot work here, or None when it can.
         bf16, fp16: the device computes in it natively.
         user_knobs: the workload's `KNOBS`, baseline first.
@@ -45,6 +48,9 @@ class WorkloadFacts:
     optimizer_impls: tuple[str, ...] = ()
     recordable: bool = False
     rebuild_problem: str | None = None
+    own_step: bool = False
+    sparse_gradients: bool = False
+    varies: bool = False
     compiler_problem: str | None = None
     bf16: bool = True
     fp16: bool = True

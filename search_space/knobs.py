@@ -10,6 +10,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autotune.search_space.conflicts import FSDP
+from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
@@ -53,6 +55,7 @@ class Knob:
         active: whether it applies beside the other values of a plan.
         guarded: values that run only after `--allow VALUE`, or where `--fix` names them.
         any_count: `--fix` and plan files may name any positive integer, not only `values`.
+        missing: which of the known values a site lacks and why, where a user would ask.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Knob:
     active: Callable[[Plan], bool] = always
     guarded: tuple[Value, ...] = ()
     any_count: bool = False
+    missing: Callable[[Site], str] = lambda site: ""
 
 
 COMPILE_MODES = (
@@ -204,20 +208,54 @@ def _threads(site: Site) -> tuple[Value, ...] | Out:
 def _sharding(site: Site) -> tuple[Value, ...] | Out:
     if site.num_ranks == 1:
         return Out(_ONE_RANK)
+    return tuple(value for value in _shardings_on(site) if not _not_for(value, site.facts))
+
+
+def _shardings_on(site: Site) -> tuple[str, ...]:
     # Two copies of at least two parts each: with fewer ranks it is ddp or fsdp_zero3.
     grid = site.num_ranks >= 4 and site.num_ranks % 2 == 0
-    offered = SHARDINGS if grid else SHARDINGS[:-1]
-    # Each rank builds the optimizer anew, for its part.
-    return tuple(v for v in offered if v != "zero1" or not site.facts.rebuild_problem)
+    return SHARDINGS if grid else SHARDINGS[:-1]
+
+
+def _missing_shardings(site: Site) -> str:
+    reasons: dict[str, list[str]] = {}
+    for value in _shardings_on(site) if site.num_ranks > 1 else ():
+        if reason := _not_for(value, site.facts):
+            reasons.setdefault(reason, []).append(value)
+    return "; ".join(f"without {', '.join(names)}: {why}" for why, names in reasons.items())
+
+
+def _not_for(sharding: str, facts: WorkloadFacts) -> str | None:
+    """Return why a sharding does not train the workload as ddp does, or None."""
+    if sharding == "zero1" and facts.rebuild_problem:
+        return facts.rebuild_problem  # each rank builds the optimizer anew, for its part
+    if sharding == "zero1" and facts.own_step:
+        return (
+            f"each rank would step with its part of the gradients, and {facts.optimizer_class}'s "
+            "own step may look at all of them, as clipping does"
+        )
+    if sharding in FSDP and facts.varies:
+        return "which modules run differs from step to step, and ranks wait for each other in each"
+    if sharding in FSDP and facts.sparse_gradients:
+        return "it cannot cut the sparse gradients of an embedding"
+    return None
 
 
 def _of_ranks(values: tuple[Value, ...]) -> Callable[[Site], tuple[Value, ...] | Out]:
     return lambda site: Out(_ONE_RANK) if site.num_ranks == 1 else values
 
 
+def _static_graph(site: Site) -> tuple[Value, ...] | Out:
+    if site.num_ranks > 1 and site.facts.varies:
+        return Out("which modules run differs from step to step")
+    return _of_ranks(ON_OFF)(site)
+
+
 def _comm_hook(site: Site) -> tuple[Value, ...] | Out:
     if site.num_ranks == 1:
         return Out(_ONE_RANK)
+    if site.facts.sparse_gradients:
+        return Out("sparse gradients are not sent in half precision")
     # torch's bf16 hook refuses every backend but NCCL.
     return COMM_HOOKS if site.hardware.device_kind == "cuda" else ("none", "fp16")
 
@@ -334,6 +372,7 @@ CATALOGUE: tuple[Knob, ...] = (
         numerics=Numerics.EXACT,
         values=_sharding,
         known=SHARDINGS,
+        missing=_missing_shardings,
     ),
     Knob(
         name="bucket_mb",
@@ -355,7 +394,7 @@ CATALOGUE: tuple[Knob, ...] = (
         name="static_graph",
         doc="DDP takes it that every step uses the same parameters in the same way",
         numerics=Numerics.EXACT,
-        values=_of_ranks(ON_OFF),
+        values=_static_graph,
         known=ON_OFF,
         active=_under("ddp", "zero1"),
     ),

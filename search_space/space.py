@@ -210,7 +210,8 @@ class Space:
             return self._check_count(name, int(value))
         shown = ", ".join(spell(v) for v in allowed)
         hint = nearest(value, map(spell, allowed))
-        raise PlanError(f"{name}={spell(value)} is not possible here{hint} (values: {shown})")
+        why = f"; {note}" if (note := self.by_name[name].note) else ""
+        raise PlanError(f"{name}={spell(value)} is not possible here{hint} (values: {shown}{why})")
 
     def _check_count(self, name: str, count: int) -> int:
         if name == "batch_size":
@@ -289,7 +290,7 @@ def build_space(
         if isinstance(values, Out):
             out[knob.name] = values.reason
             continue
-        domain = _allowed(knob, values, narrowing)
+        domain = _allowed(knob, values, narrowing, site)
         domains.append(domain)
         if not domain.varies:
             out[knob.name] = domain.note or "it has only one value here"
@@ -328,7 +329,7 @@ def _user_knob(name: str, values: tuple[Value, ...]) -> Knob:
     )
 
 
-def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing) -> Domain:
+def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing, site: Site) -> Domain:
     base = values[:1]
     if narrowing.knobs is not None and knob.name not in narrowing.knobs:
         return Domain(knob=knob, values=base, note="not among --knobs")
@@ -341,7 +342,7 @@ def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing) -> Dom
     asked_for = {*narrowing.allow, *(text for name, text in narrowing.fix if name == knob.name)}
     guarded = [spell(v) for v in values if v in knob.guarded and spell(v) not in asked_for]
     kept = tuple(v for v in values if spell(v) not in guarded)
-    note = f"--allow {','.join(guarded)} lets more of it in" if guarded else ""
+    note = f"--allow {','.join(guarded)} lets more of it in" if guarded else knob.missing(site)
     return Domain(knob=knob, values=kept, note=note)
 
 

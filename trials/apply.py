@@ -3,8 +3,8 @@
 Order: settings of the process, seed, build on the device with the user's knobs (see `building`),
 memory format, activation checkpointing, compile per block, shard (see `sharding`), compile the
 whole model, optimizer, loader. Each knob has one function here or in the module of its kind:
-`compiling`, `loader`, `optimizers`, `recording`, `sharding`. What compiles also compiles large
-`losses`.
+`checkpointing`, `compiling`, `loader`, `optimizers`, `recording`, `sharding`. What compiles also
+compiles large `losses`.
 """
 
 import contextlib
@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from autotune.search_space.plan import Plan
-from autotune.trials.blocks import check_found, find_blocks, replace_module
+from autotune.trials.blocks import find_blocks
 from autotune.trials.building import build_for_parts, build_on_device
+from autotune.trials.checkpointing import apply_activation_checkpointing
 from autotune.trials.compiling import compile_blocks, compile_model, is_compiled
 from autotune.trials.loader import build_loader
 from autotune.trials.losses import compiled_large_losses
@@ -29,24 +28,7 @@ from autotune.trials.sharding import Sharded, cuts_parameters, shard
 from autotune.trials.step import Step
 from autotune.trials.workload import Workload
 
-# What selective checkpointing keeps: the operators that cost arithmetic. The rest, pointwise and
-# normalisation, is cheaper to compute again than to hold (as in torchtitan's operator policy).
-_KEPT = frozenset(
-    getattr(torch.ops.aten, name).default
-    for name in (
-        "mm",
-        "addmm",
-        "bmm",
-        "convolution",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
-    )
-    if hasattr(torch.ops.aten, name)
-)
 _open_settings: set[contextlib.ExitStack] = set()
-_EVERY = {"full": 1, "selective": 1, "every-2": 2, "every-4": 4}
 
 
 def build_step(
@@ -112,12 +94,15 @@ def build_model(
 def _into_training(model: nn.Module) -> None:
     """Put the model into training, but for frozen parts in evaluation, such as a teacher.
 
-    Parts to be trained go along: libraries give pretrained ones in evaluation.
+    Parts to be trained go along: libraries give pretrained ones in evaluation, where what is
+    frozen inside of them, beside an adapter, belongs to what is trained.
     """
-    frozen = [module for module in model.modules() if not module.training and _is_frozen(module)]
-    model.train()
-    for module in frozen:
-        module.eval()
+    if model.training:
+        for child in model.children():
+            if child.training or not _is_frozen(child):
+                _into_training(child)
+    else:
+        model.train()
 
 
 def _is_frozen(module: nn.Module) -> bool:
@@ -167,41 +152,3 @@ def _having(owner: Any, name: str, *, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
-
-
-def apply_activation_checkpointing(
-    model: nn.Module, plan: Plan, blocks: list[nn.Module]
-) -> list[nn.Module]:
-    """Wrap every first, second or fourth block, so that its activations are recomputed.
-
-    Returns:
-        The blocks as they are now.
-    """
-    mode = str(plan.get("activation_checkpointing", "none"))
-    if mode == "none":
-        return blocks
-    check_found(blocks, mode)
-    return [
-        block if i % _EVERY[mode] else _checkpoint_in_place(model, block, mode)
-        for i, block in enumerate(blocks)
-    ]
-
-
-def _checkpoint_in_place(model: nn.Module, block: nn.Module, mode: str) -> nn.Module:
-    wrapped = _checkpointed(block, mode)
-    replace_module(model, block, wrapped)
-    return wrapped
-
-
-def _checkpointed(block: nn.Module, mode: str) -> nn.Module:
-    if mode != "selective":
-        return checkpoint_wrapper(block)
-    return checkpoint_wrapper(block, context_fn=_selective_contexts)
-
-
-def _selective_contexts() -> Any:
-    return create_selective_checkpoint_contexts(_keep_arithmetic)
-
-
-def _keep_arithmetic(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    return CheckpointPolicy.MUST_SAVE if op in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE

@@ -1,7 +1,8 @@
 """Finds the repeated blocks of a model and what stands beside them; swaps a module for another."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -10,23 +11,78 @@ from autotune.trials.failure import InvalidPlanError
 from autotune.trials.workload import Workload
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict)
+_NEARLY_ALL = 0.8  # of the parameters of stages, for the blocks in them to be the blocks
+_MOST = 0.5  # of those of a pair
 
 
 def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
     """Return the repeated blocks, in order: the user's `blocks(model)`, else found by itself.
 
-    Found are the longest run of same-class siblings that hold parameters; among equally long
-    runs the one with the most parameters. Fewer than two are none. Lists inside of a list, such
-    as of an attention and a feed-forward each, are no modules to run: their parts are the blocks.
+    Found are the siblings of one class that multiply by most of the parameters, with those of the
+    same class elsewhere, such as in a decoder beside an encoder. Where they are stages, each of
+    which runs blocks of one class in sequence, it is these. Fewer than two are none. Lists inside
+    of a list, such as of an attention and a feed-forward each, are no modules to run: their parts
+    are the blocks.
 
     Raises:
         WorkloadError: when `blocks(model)` returns what is not in the model.
     """
     if workload.blocks is not None:
         return _checked(workload.blocks(model), model, workload)
-    runs = [run for module in model.modules() for run in _runs(module)]
-    best = max(runs, key=lambda run: (len(run), _num_parameters(run)), default=[])
-    return best if len(best) >= 2 else []
+    groups = [group for group in _groups(model) if len(group.blocks) >= 2]
+    outer = max(groups, key=lambda group: group.num_parameters, default=None)
+    if outer is None:
+        return []
+    if len(outer.blocks) == 2:  # a pair, such as an encoder and a decoder, repeats little
+        least = _MOST * outer.num_parameters
+        many = [g for g in groups if len(g.blocks) > 2 and g.num_parameters >= least]
+        outer = max(many, key=lambda group: group.num_parameters, default=outer)
+    least = _NEARLY_ALL * outer.num_parameters
+    inner = [g for g in groups if g.in_sequence and g.num_parameters >= least]
+    return max((outer, *inner), key=lambda group: len(group.blocks)).blocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Modules of one class.
+
+    Attributes:
+        in_sequence: they are steps of `nn.Sequential`s, which run in turn whatever the data is.
+    """
+
+    blocks: list[nn.Module]
+    in_sequence: bool
+
+    @property
+    def num_parameters(self) -> int:
+        return _num_parameters(self.blocks)
+
+
+def _groups(model: nn.Module) -> Iterator[_Group]:
+    """Yield runs of siblings of one class, outer ones first; those of own classes put together."""
+    found: dict[Hashable, list[tuple[nn.Module, list[nn.Module]]]] = {}
+    for parent in model.modules():
+        for run in filter(None, _runs(parent)):
+            kinds = tuple(dict.fromkeys(map(type, run)))
+            # Layers of torch's are anywhere, as parts of this and that.
+            is_own = not all(kind.__module__.startswith("torch.nn.") for kind in kinds)
+            key = kinds if is_own else (kinds, parent, run[0])
+            found.setdefault(key, []).append((parent, run))
+    for runs in found.values():
+        blocks = _outermost(module for _, run in runs for module in run)
+        own = not isinstance(blocks[0], nn.Sequential)
+        yield _Group(blocks, own and all(isinstance(p, nn.Sequential) for p, _ in runs))
+
+
+def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return the modules, in order, that are not inside of others before them."""
+    kept: list[nn.Module] = []
+    inside: set[nn.Module] = set()
+    for module in modules:
+        if module not in inside:
+            kept.append(module)
+            inside.update(module.modules())
+    return kept
 
 
 def find_beside(model: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[nn.Module]:
@@ -66,7 +122,7 @@ def _runs(parent: nn.Module) -> list[list[nn.Module]]:
     runs = [list(group) for _, group in itertools.groupby(parent.children(), key=_layout)]
     # What is in a single container is found where that is the parent.
     runs = [run for run in runs if len(run) > 1 or not isinstance(run[0], _CONTAINERS)]
-    return [[m for each in run for m in _parts(each) if _num_parameters([m])] for run in runs]
+    return [[m for each in run for m in _parts(each) if _multiplies(m)] for run in runs]
 
 
 def _layout(module: nn.Module) -> tuple[type, ...]:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -57,7 +58,8 @@ def build_optimizer(
 
 
 def _check_step(optimizer: Optimizer, workload: Workload) -> None:
-    given = inspect.signature(optimizer.step).parameters.values()
+    # Of the class: a learning rate scheduler replaces the method by a function of its own.
+    _, *given = inspect.signature(type(optimizer).step).parameters.values()
     needed = [p.name for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     if needed:
         raise WorkloadError(
@@ -80,10 +82,10 @@ def with_implementation(optimizer: Optimizer, impl: str) -> Optimizer:
         InvalidPlanError: when its constructor does not take the flag or refuses it, or something
             would be lost.
     """
-    accepted = _accepted(optimizer)
-    if impl not in accepted:
+    flags = _flags(optimizer)
+    if impl not in flags:
         raise InvalidPlanError(f"{type(optimizer).__name__} does not take {impl}=True")
-    return _rebuilt(optimizer, {f: f == impl for f in ("foreach", "fused") if f in accepted})
+    return _rebuilt(optimizer, {flag: flag == impl for flag in flags})
 
 
 def recordable(optimizer: Optimizer) -> Optimizer:
@@ -105,6 +107,41 @@ def takes(build: Callable[[], Optimizer]) -> bool:
     except InvalidPlanError:
         return False
     return True
+
+
+def steps_with(optimizer: Optimizer, impl: str, model: nn.Module) -> bool:
+    """Whether an implementation takes a step with such gradients; some refuse only then.
+
+    Tried on a few elements of each data type. Where the optimizer's own implementation takes no
+    such step either, nothing is known.
+    """
+    own = dict.fromkeys(_flags(optimizer), False)
+    return _steps(optimizer, {**own, impl: True}, model) or not _steps(optimizer, {}, model)
+
+
+def _steps(optimizer: Optimizer, flags: dict[str, bool], model: nn.Module) -> bool:
+    kinds = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
+    tried = [nn.Parameter(torch.zeros(2, 2, dtype=kind)) for kind in kinds]
+    for parameter in tried:
+        parameter.grad = torch.zeros_like(parameter)
+    if gives_sparse_gradients(model):
+        tried[0].grad = torch.zeros(2, 2, dtype=tried[0].dtype).to_sparse(1)
+    try:
+        type(optimizer)(tried, **(_arguments(optimizer) | flags)).step()
+    except Exception:  # noqa: BLE001  whatever says that it does not
+        return False
+    return True
+
+
+def gives_sparse_gradients(model: nn.Module) -> bool:
+    """Whether an embedding gives gradients of the rows that it looked up alone."""
+    lookups = (m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag))
+    return any(lookup.sparse for lookup in lookups)
+
+
+def has_own_step(optimizer: Optimizer) -> bool:
+    """Whether the step is not torch's, so that it may look at all of the gradients together."""
+    return not type(optimizer).step.__module__.startswith("torch.optim.")
 
 
 def rebuild_problem(optimizer: Optimizer) -> str | None:
@@ -145,6 +182,10 @@ def _arguments(optimizer: Optimizer) -> dict[str, Any]:
     """Return the arguments, less the parameters, that make such an optimizer."""
     accepted = _accepted(optimizer)
     return {name: value for name, value in optimizer.defaults.items() if name in accepted}
+
+
+def _flags(optimizer: Optimizer) -> tuple[str, ...]:
+    return tuple(flag for flag in ("foreach", "fused") if flag in _accepted(optimizer))
 
 
 def _accepted(optimizer: Optimizer) -> frozenset[str]:

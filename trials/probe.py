@@ -10,7 +10,7 @@ import shutil
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,16 @@ from autotune.search_space.plan import Plan
 from autotune.search_space.space import batch_does_not_divide
 from autotune.trials.blocks import find_blocks
 from autotune.trials.failure import one_line, user_traceback
+from autotune.trials.flow import varies
 from autotune.trials.forkable import is_forkable
 from autotune.trials.loader import Feed, build_loader, dataset_len, repeats_in_workers
 from autotune.trials.optimizers import (
     build_optimizer,
+    gives_sparse_gradients,
+    has_own_step,
     rebuild_problem,
     recordable,
+    steps_with,
     takes,
     with_implementation,
 )
@@ -40,6 +44,7 @@ from autotune.trials.request import ProbeRequest, Rejection
 from autotune.trials.workload import Workload, default_batch_size, load_workload
 
 _LOADER_PROBE_S = 0.5
+_COMPARED, _FEW = 4, 2  # batches, and samples of each where values decide
 
 
 def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
@@ -58,27 +63,36 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     model = workload.model(plan.values)
     optimizer = build_optimizer(workload, plan, model)
     blocks = find_blocks(model, workload)
+    impls, sparse = _implementations(optimizer, model), gives_sparse_gradients(model)
+    num_parameters = sum(p.numel() for p in model.parameters())
+    has_conv2d = any(isinstance(m, nn.Conv2d) for m in model.modules())
     feed = Feed(build_loader(workload, plan, seed))
-    batch = feed.next()
+    batches = [feed.next() for _ in range(_COMPARED)]
+    flops, varying = _on_meta(workload, model, batches, batch_size)
+    if flops is None:
+        varying = _varies(workload, plan, seed)
     return WorkloadFacts(
         batch_size=batch_size,
         global_batch_size=workload.global_batch_size,
         dataset_len=num_samples,
         repeats_in_workers=repeats_in_workers(dataset, seed),
-        num_parameters=sum(p.numel() for p in model.parameters()),
+        num_parameters=num_parameters,
         num_blocks=len(blocks),
         block_class=type(blocks[0]).__name__ if blocks else None,
-        has_conv2d=any(isinstance(m, nn.Conv2d) for m in model.modules()),
+        has_conv2d=has_conv2d,
         optimizer_class=type(optimizer).__name__,
-        optimizer_impls=_implementations(optimizer),
+        optimizer_impls=impls,
         recordable=takes(partial(recordable, optimizer)),
         rebuild_problem=rebuild_problem(optimizer),
+        own_step=has_own_step(optimizer),
+        sparse_gradients=sparse,
+        varies=varying,
         compiler_problem=compiler_problem(hardware),
         bf16=hardware.capability is None or hardware.capability >= (8, 0),
         fp16=hardware.capability is not None and hardware.capability >= (7, 0),
         user_knobs=tuple(workload.knobs.items()),
         tokens_per_sample=workload.tokens_per_sample,
-        flops_per_sample=_flops(workload, model, batch, batch_size),
+        flops_per_sample=flops,
         loader_samples_per_s=_loader_speed(feed, batch_size),
         imports=imports if forkable else (),
         source_hash=_source_hash(path),
@@ -143,9 +157,10 @@ def _is_source(file: Path) -> bool:
     return file.is_absolute() and file.suffix == ".py" and "site-packages" not in file.parts
 
 
-def _implementations(optimizer: Optimizer) -> tuple[str, ...]:
+def _implementations(optimizer: Optimizer, model: nn.Module) -> tuple[str, ...]:
     names = ("foreach", "fused")
-    return tuple(n for n in names if takes(partial(with_implementation, optimizer, n)))
+    built = (n for n in names if takes(partial(with_implementation, optimizer, n)))
+    return tuple(n for n in built if steps_with(optimizer, n, model))
 
 
 def _loader_speed(feed: Feed, batch_size: int) -> float:
@@ -157,18 +172,38 @@ def _loader_speed(feed: Feed, batch_size: int) -> float:
     return count * batch_size / (time.perf_counter() - start)
 
 
-def _flops(workload: Workload, model: nn.Module, batch: Any, batch_size: int) -> float | None:
-    """Count one training step on the meta device, which computes shapes only.
+def _on_meta(
+    workload: Workload, model: nn.Module, batches: Sequence[Any], batch_size: int
+) -> tuple[float | None, bool]:
+    """Run steps on the meta device, which computes shapes only; the model stays there.
 
-    Models that look at values cannot run there; their count stays unknown.
+    Returns:
+        The floating-point operations for a sample, and whether what runs varies. Models that look
+        at values cannot run there: their count is None.
     """
     try:
+        model.to("meta")
+        on_meta = [_to_meta(batch) for batch in batches]
         with FlopCounterMode(display=False) as counter:
-            meta = torch.device("meta")
-            workload.compute_loss(model.to(meta), _to_meta(batch)).backward()
+            workload.compute_loss(model, on_meta[0]).backward()
+        with torch.no_grad():
+            varying = varies(model, partial(workload.compute_loss, model), on_meta)
     except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
-        return None
-    return float(counter.get_total_flops()) / batch_size
+        return None, False
+    return float(counter.get_total_flops()) / batch_size, varying
+
+
+def _varies(workload: Workload, plan: Plan, seed: int) -> bool:
+    """Whether what runs depends on values, by a few samples at a time; a failure tells nothing."""
+    try:
+        model = workload.model(plan.values).train()
+        few = Plan.of({**plan.values, "batch_size": min(_FEW, int(plan["batch_size"]))})
+        feed = Feed(build_loader(workload, few, seed))
+        with torch.no_grad():
+            batches = (feed.next() for _ in range(_COMPARED))
+            return varies(model, partial(workload.compute_loss, model), batches)
+    except Exception:  # noqa: BLE001  a trial will show it, if it is not the small batch
+        return False
 
 
 def _to_meta(batch: Any) -> Any:

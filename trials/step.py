@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -29,6 +30,7 @@ class Step:
 
         loss = step.loss(step.move(batch), my_loss)
         step.backward(loss)
+        step.clip(1.0)  # if you clip gradients
         step.update()
 
     Attributes:
@@ -142,6 +144,21 @@ class Step:
             loss = self._scaler.scale(loss)
         loss.backward()
         self._micro_steps += 1
+
+    def clip(self, max_norm: float) -> Tensor:
+        """Clip the gradients' norm before `update`, as `torch.nn.utils.clip_grad_norm_` does.
+
+        That itself would see fp16's gradients scaled, and the parts of FSDP's on one rank.
+
+        Returns:
+            The norm over all parameters and ranks, before it was clipped.
+        """
+        if self._scaler is not None:
+            self._scaler.unscale_(self.optimizer)
+        groups = self.optimizer.param_groups
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def update(self) -> None:
         """Step the optimizer and clear the gradients."""

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.forecast.durations import expected_s, wall_clock_s
-from autotune.agent.history import SEARCH, History
+from autotune.agent.history import SEARCH, SEARCH_ENDED, History
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.gate import TimeLeft
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import Stage
+from autotune.agent.stopping import nothing_promising
 from autotune.clock import Budget
 from autotune.trials.result import Purpose
 
@@ -75,13 +76,13 @@ class Agenda:
         if proposal.purpose not in SEARCH:
             return max(0.0, self._end_s), _BUDGET
         if history.baseline is None:
-            return max(0.0, self._search_s), _BUDGET
+            return self._until_search_ends
         # A stage's share decides what is begun in it, not when that ends.
         usual_s = expected_s(proposal.plan, history, self._ending.hardware)
         patience_s = self._settings.overrun * max(usual_s, _SHORT_S)
         if patience_s < self._search_s:
             return patience_s, f"given up: {self._settings.overrun:g} times as long as expected"
-        return max(0.0, self._search_s), _BUDGET
+        return self._until_search_ends
 
     def interesting_above(self, proposal: Proposal) -> float | None:
         """Return the throughput below which a trial cannot win and may stop, None: it may not."""
@@ -116,7 +117,7 @@ class Agenda:
         is_out_of_time = left.search_s < max((t.total_s for t in history.search), default=0.0)
         is_too_dear = bool(stage.strategy.left_out)
         untried = "nothing was left that the time would pay for"
-        nothing = untried if is_too_dear else "nothing was left to try"
+        nothing = untried if is_too_dear else nothing_promising(history)
         otherwise = self._used_up(stage) if is_out_of_time else nothing
         why = stage.why_over(history, left) or otherwise
         self._why_over = why + _left_out(stage)
@@ -149,6 +150,11 @@ class Agenda:
         if self.history.baseline is None:
             return self._end_s
         return self._end_s - self._ending.reserve_s(self.history, self._end_s)
+
+    @property
+    def _until_search_ends(self) -> tuple[float, str]:
+        search_s = self._search_s
+        return max(0.0, search_s), SEARCH_ENDED if search_s < self._end_s else _BUDGET
 
     def _stage_s(self, stage: Stage) -> float:
         """Seconds left for a stage: its share of its own and the later ones', less those used."""

@@ -17,6 +17,7 @@ SEARCH = frozenset(
 )
 FOLLOWS_BATCH = frozenset({"batch_size", FOLLOWS})
 MAX_LOST = 2  # a trial that the infrastructure lost, or that took too long, is tried once more
+SEARCH_ENDED = "the time for searching ended"  # why a trial was cancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +116,19 @@ class History:
 
     @cached_property
     def tried(self) -> frozenset[Plan]:
-        """Plans not to run again in the search: known, running, lost or given up twice."""
+        """Plans not to run again in the search.
+
+        They are known, running, cut short by the end of its time, or lost or given up twice.
+        """
         known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
         lost = [t.plan for t in self.search if not t.result.outcome.is_about_plan]
-        return frozenset(known | {p for p in lost if lost.count(p) >= MAX_LOST}).union(
-            self.pending
-        )
+        often = {p for p in lost if lost.count(p) >= MAX_LOST}
+        return frozenset(known | often | self.cut_short).union(self.pending)
+
+    @cached_property
+    def cut_short(self) -> frozenset[Plan]:
+        """Plans whose trial was cancelled because the time for searching ended."""
+        return frozenset(t.plan for t in self.search if t.result.error == SEARCH_ENDED)
 
     @cached_property
     def baseline(self) -> Done | None:

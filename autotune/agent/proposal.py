@@ -15,6 +15,7 @@ class Proposal:
 
     Attributes:
         compare_with: the reference of a numerics check.
+        trial_s: that the trial will take at the least, where the proposer looked into it.
         num_ranks: devices of the trial. A proposer leaves it: it follows from the plan's space.
     """
 
@@ -22,6 +23,7 @@ class Proposal:
     purpose: Purpose
     reason: str
     compare_with: Plan | None = None
+    trial_s: float = 0.0
     num_ranks: int = 1
 
 

@@ -84,7 +84,8 @@ def _search(
 def _scouts(space: Space, settings: SearchSettings, hardware: Hardware) -> Stage:
     def why_over(history: History, left: TimeLeft) -> str | None:
         to_begin_s = expected_s(space.baseline, history, hardware)
-        if history.baseline is None and to_begin_s > left.search_s:
+        is_too_dear = to_begin_s > left.search_s or space.baseline in history.cut_short
+        if history.baseline is None and is_too_dear:
             return "no time for one-device trials"
         return (
             why_no_baseline(history)

@@ -43,6 +43,13 @@ def gains_nothing(
     )
 
 
+def nothing_promising(history: History) -> str:
+    """Return why there is no proposal although there is time."""
+    if all(plan in history.tried for plan in history.space.enumerate()):
+        return "nothing was left to try"
+    return "nothing else is likely to gain"
+
+
 def patience(history: History, settings: SearchSettings, knobs: Knobs = every_knob) -> int:
     """Return how many sampled plans may gain nothing; more where more knobs vary."""
     tuned = [d for d in history.space.domains if d.varies and knobs(d.knob.name)]

@@ -28,6 +28,7 @@ from autotune.cli.space import describe, rows
 from autotune.clock import Budget
 from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
+from autotune.report.words import go_on
 from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState
 from autotune.storage.views import run_view
@@ -99,7 +100,7 @@ def run(
         return
     check_writable(out)
     record = _tune(request)
-    _conclude(record, out, as_json=as_json)
+    _conclude(record, out, storage, as_json=as_json)
 
 
 def _tune(request: TuneRequest) -> RunRecord:
@@ -156,7 +157,7 @@ def _interrupts(console: Console) -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _conclude(record: RunRecord, out: Path, *, as_json: bool) -> None:
+def _conclude(record: RunRecord, out: Path, storage: str | None, *, as_json: bool) -> None:
     winner = record.winner
     if winner is None:
         raise InterruptedRunError("stopped before anything was measured; nothing was written")
@@ -168,7 +169,7 @@ def _conclude(record: RunRecord, out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({**run_view(record), "plan_file": str(out)})
     else:
-        _print_next(record, out)
+        _print_next(record, out, storage)
     if record.state is RunState.INTERRUPTED:
         raise InterruptedRunError(
             "interrupted: the plan written is the best so far, not confirmed; the same command "
@@ -176,14 +177,9 @@ def _conclude(record: RunRecord, out: Path, *, as_json: bool) -> None:
         )
 
 
-def _print_next(record: RunRecord, out: Path) -> None:
-    print_lines(
-        f"written: {out}",
-        "",
-        "next:",
-        f"  autotune show {record.name}",
-        f"  autotune measure {record.new.workload_path} --plan {out}",
-    )
+def _print_next(record: RunRecord, out: Path, storage: str | None) -> None:
+    commands = go_on(record, str(out), storage)
+    print_lines(f"written: {out}", "", "next:", *(f"  {command}" for command in commands))
 
 
 def _preview(request: TuneRequest, *, as_json: bool) -> None:

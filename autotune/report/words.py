@@ -98,7 +98,18 @@ def again(run: RunRecord, number: int, storage: str | None) -> list[str]:
     """Return the commands that measure a trial's plan again."""
     file = f"trial-{number}.yaml"
     export = ["autotune", "export", run.name, "--trial", str(number), "-o", file]
-    if storage is not None:
-        export += ["--storage", locate(storage).shown]
-    measure = ["autotune", "measure", run.new.workload_path, "--plan", file]
-    return [shlex.join(export), shlex.join(measure)]
+    return [shlex.join([*export, *_stored_at(storage)]), _measure(run, file)]
+
+
+def go_on(run: RunRecord, file: str, storage: str | None) -> list[str]:
+    """Return the commands that show a finished run, and measure the plan that it wrote."""
+    show = ["autotune", "show", run.name]
+    return [shlex.join([*show, *_stored_at(storage)]), _measure(run, file)]
+
+
+def _stored_at(storage: str | None) -> list[str]:
+    return [] if storage is None else ["--storage", locate(storage).shown]
+
+
+def _measure(run: RunRecord, file: str) -> str:
+    return shlex.join(["autotune", "measure", run.new.workload_path, "--plan", file])

@@ -93,9 +93,13 @@ def test_what_was_not_diagnosed_is_guessed_from_the_step_time():
 def test_reasons_name_the_evidence():
     """A change that acts on the bound says so, with the numbers; others do not."""
     seen = history(({}, diagnosed(Bound.LAUNCHES, idle=0.6)))
-    compiled = bound_acted_on([("precision", "bf16"), ("compile_mode", "default")], seen)
+    precision, compiling = ("precision", "bf16", "fp32"), ("compile_mode", "default", "off")
+    compiled = bound_acted_on([precision, compiling], seen)
     assert "bound by launches (of a step: an idle device 60%)" in compiled
-    assert bound_acted_on([("precision", "bf16")], seen) is None
+    assert bound_acted_on([precision], seen) is None
+    assert bound_acted_on([("batch_size", 32, 16)], seen) == compiled
+    assert bound_acted_on([("batch_size", 16, 32)], seen) is None
+    assert bound_acted_on([("compile_mode", "off", "default")], seen) is None
     proposals = list(Promising(hardware=GPU, gain=0.01, chance=0.1).candidates(seen))
     compiling = [p for p in proposals if p.plan["compile_mode"] != "off"]
     assert compiling

@@ -265,6 +265,17 @@ def test_compilation_waits_for_time_that_can_pay():
     assert gate.objection(other, known, short) is None
 
 
+def test_the_long_steps_of_a_large_batch_must_fit_the_time_left():
+    """A trial is not begun with less time than its own reason says that it takes."""
+    seen = history(({}, ok(50.0, batch=16)))
+    slow = next(p for p in proposals(seen) if p.trial_s > 2 * expected_s(p.plan, seen, GPU))
+    assert f"for {slow.trial_s:.0f} s" in slow.reason
+    gate = Gate(settings=SearchSettings(budget_s=900.0), hardware=GPU)
+    short = TimeLeft(search_s=0.9 * slow.trial_s, total_s=1e6)
+    assert gate.objection(slow.plan, seen, short, slow.trial_s) is Objection.TIME
+    assert gate.objection(slow.plan, seen, PLENTY, slow.trial_s) is None
+
+
 def test_durations_are_learnt():
     """First steps come from what was measured of the mode, else scaled from `default`'s."""
     seen = history(

@@ -235,6 +235,41 @@ def test_a_budget_shorter_than_the_baseline_says_so():
         Table(world, GPT, budget_s=30).search().run()
 
 
+def overrunning(first, trial_s, narrowing):
+    """A run of 45 s whose search trials never end from number `first` on."""
+
+    def for_ever(request):
+        overruns = request.purpose in SEARCH and request.number >= first
+        return ok(300.0, total_s=1000.0) if overruns else None
+
+    large = replace(CPU, device_memory_bytes=GPU.device_memory_bytes)
+    world = World(GPT_MODEL, hardware=large, trial_s=trial_s, fail=for_ever)
+    table = Table(world, GPT, 45.0, narrowing=narrowing)
+    # A device is free again a moment after its trial was killed.
+    table.observer.on_finish = lambda *_: table.clock.sleep(0.5)
+    return table
+
+
+def test_a_trial_cut_short_for_the_ending_says_so_and_is_not_run_again():
+    """Its time was that of the search, not the budget, of which a second try could have enough."""
+    table = overrunning(2, 6.5, Narrowing(knobs=("precision",)))
+    table.search().run()
+    cut, *later = table.store.trials(1)[1:]
+    assert (cut.outcome, cut.result.error) == (Outcome.CANCELLED, "the time for searching ended")
+    assert cut.plan not in [record.plan for record in later]
+
+
+def test_what_was_found_is_confirmed_although_a_trial_was_cut_short():
+    """The time kept for the ending is not given back to the search that used up its own."""
+    table = overrunning(3, 3.0, Narrowing(fix=(("compile_mode", "off"),)))
+    winner = table.search().run()
+    cut, *later = table.store.trials(1)[2:]
+    assert cut.outcome is Outcome.CANCELLED
+    assert later
+    assert not any(r.purpose in SEARCH for r in later)
+    assert winner.confirmed
+
+
 @pytest.mark.parametrize("purpose", [Purpose.BASELINE, Purpose.PRESET, Purpose.CONFIRM])
 def test_one_failure_of_the_infrastructure_is_retried(purpose):
     """`infra` says nothing about a plan, so the same plan runs again and the run goes on."""

@@ -2,15 +2,18 @@ import csv
 import io
 import json
 import math
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from autotune.cli.query import query
+from autotune.cli.run import _print_next
 from autotune.cli.runs import runs
 from autotune.cli.show import print_winner, show
 from autotune.cli.trials import trials
@@ -379,3 +382,21 @@ def test_reading_commands_import_neither_torch_nor_ray():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "set()\n"
+
+
+def test_the_commands_after_a_run_work_when_typed(tmp_path, file, capsys):
+    """They name the store that the run had, and paths as a shell reads them."""
+    url = f"sqlite:///{tmp_path}/my runs.db"
+    (tmp_path / "runs.db").rename(tmp_path / "my runs.db")
+    store = open_store(url)
+    _print_next(store.run("last"), Path("my plan.yaml"), url)
+    _print_next(store.run("last"), Path("plan.yaml"), None)
+    store.close()
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    shows, measures = (
+        [shlex.split(line)[1:] for line in lines if line.startswith(f"autotune {command}")]
+        for command in ("show", "measure")
+    )
+    assert "mine (done)" in _call(*shows[0])
+    assert shows[1] == ["show", "mine"]
+    assert measures[0] == ["measure", "/home/me/my model.py", "--plan", "my plan.yaml"]

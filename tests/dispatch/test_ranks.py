@@ -92,9 +92,10 @@ def compute_loss(model, batch):
 REMOTE_EXIT = "watchdog thread terminated with exception: NCCL error: remote process exited"
 KILLED_THEN = "os.kill(os.getpid(), signal.SIGKILL) if os.environ['RANK'] == '1' else notice({!r})"
 ABORTS = {
-    "its_own": ("os.environ['RANK'] == '1' and os.abort()", "SIGABRT"),
-    "for_a_peer": (KILLED_THEN.format(REMOTE_EXIT), "SIGKILL"),
-    "after_a_peer": (KILLED_THEN.format("no reason given"), "SIGKILL"),
+    # To print what all threads were doing, which they still do, may itself end in a SIGSEGV.
+    "its_own": ("os.environ['RANK'] == '1' and os.abort()", ("SIGABRT", "SIGSEGV")),
+    "for_a_peer": (KILLED_THEN.format(REMOTE_EXIT), ("SIGKILL",)),
+    "after_a_peer": (KILLED_THEN.format("no reason given"), ("SIGKILL",)),
 }
 
 
@@ -102,7 +103,7 @@ ABORTS = {
 def test_an_abort_is_the_reason_unless_a_peer_was_lost(case, pair, make_request, monkeypatch):
     """Rank 1 ended first; so does rank 0, by the watchdog's way or the communication's error."""
     monkeypatch.setattr(pair, "_entry", DEFAULT_ENTRY)
-    fault, name = ABORTS[case]
+    fault, names = ABORTS[case]
     request = make_request("none", place=TWO, protocol=QUICK)
     Path(request.working_dir, "model.py").write_text(ABORTING.format(fault=fault))
     path = str(Path(request.working_dir, "model.py"))
@@ -111,7 +112,7 @@ def test_an_abort_is_the_reason_unless_a_peer_was_lost(case, pair, make_request,
     (finished,) = pair.wait(300.0)
     assert finished.result.outcome is Outcome.CRASH
     assert str(finished.result.error).startswith("rank 1: the trial's process died")
-    assert name in str(finished.result.error)
+    assert any(name in str(finished.result.error) for name in names)
 
 
 @pytest.mark.parametrize("fault", ["python_loop", "native_loop"])

@@ -184,6 +184,28 @@ def test_an_optimizer_that_cannot_be_built_anew_says_what_would_be_lost():
     assert of_two.by_name["sharding"].values == ("ddp", "fsdp_zero2", "fsdp_zero3")
 
 
+UNFIT = {
+    "own_step": (("ddp", "fsdp_zero2", "fsdp_zero3"), "own step may look at all of them"),
+    "varies": (("ddp", "zero1"), "which modules run differs"),
+    "sparse_gradients": (("ddp", "zero1"), "cannot cut the sparse gradients"),
+}
+
+
+@pytest.mark.parametrize("fact", UNFIT)
+def test_a_sharding_that_trains_another_way_is_left_out_with_its_reason(fact):
+    """It would hang, or change the training without a word."""
+    values, words = UNFIT[fact]
+    space = build_space(replace(FACTS, **{fact: True}), GPU_MACHINE, num_ranks=2)
+    sharding = space.by_name["sharding"]
+    assert sharding.values == values
+    assert words in sharding.note
+    (left_out,) = {"zero1", "fsdp_zero2"} - set(values)
+    with pytest.raises(PlanError, match=words):
+        space.plan({"sharding": left_out})
+    assert ("static_graph" in space.out) == (fact == "varies")
+    assert ("comm_hook" in space.out) == (fact == "sparse_gradients")
+
+
 def test_enumerate_gives_each_plan_once():
     """The baseline first; conditional knobs do not multiply where they do not apply."""
     narrowing = Narrowing(knobs=("workers", "prefetch"))

@@ -1,6 +1,7 @@
 """Each knob does what it says, and exact ones change no number."""
 
 import gc
+import math
 
 import pytest
 import torch
@@ -55,6 +56,89 @@ def test_exact_knobs_train_to_the_same_parameters(case, write_workload):
     path = write_workload()
     expected, got = parameters_after(path, {}), parameters_after(path, EXACT[case])
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+
+
+NORMS = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(16, 16), nn.BatchNorm1d(16)
+        self.middle = nn.InstanceNorm1d(4, track_running_stats=True)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.linear(self.middle(x.view(-1, 4, 4)).flatten(1))))
+
+def build_model():
+    return nn.Sequential(Block(), Block(), nn.Linear(16, 3))
+"""
+CHECKPOINTED = ({"activation_checkpointing": mode} for mode in ("full", "selective"))
+COMPILED = {"compile_mode": "default", "activation_checkpointing": "full"}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    "values", [*CHECKPOINTED, {**COMPILED, "compile_scope": "block"}, COMPILED]
+)
+def test_checkpointing_updates_running_statistics_once(values, write_workload):
+    """A block that is run again for its gradients must not count its batch again."""
+    path = write_workload(NORMS)
+    plain, again = state_after(path, {}), state_after(path, values)
+    assert plain["0.norm.num_batches_tracked"] == 4
+    assert plain.keys() == again.keys()
+    for name in (n for n in plain if "running" in n or "tracked" in n):
+        torch.testing.assert_close(again[name], plain[name], rtol=0, atol=1e-3, msg=name)
+
+
+def state_after(path, values, steps=4):
+    with step_of(path, values) as step:
+        batches = iter(step.loader)
+        for _ in range(steps):
+            step(next(batches))
+        state = step.model.state_dict()
+    return {
+        name.replace("_checkpoint_wrapped_module.", ""): t.clone() for name, t in state.items()
+    }
+
+
+def test_checkpointing_refuses_blocks_that_write_to_buffers(write_workload):
+    """Nobody can tell what a second pass does to them: this one would count each batch twice."""
+    path = write_workload(
+        """
+        class Counting(nn.Linear):
+            def __init__(self):
+                super().__init__(16, 16)
+                self.register_buffer("calls", torch.zeros(()))
+
+            def forward(self, x):
+                self.calls += 1
+                return super().forward(x)
+
+        def build_model():
+            return nn.Sequential(Counting(), Counting(), nn.Linear(16, 3))
+        """
+    )
+    step = step_of(path, {"activation_checkpointing": "full"})
+    with step, pytest.raises(InvalidPlanError, match="writes to its buffer calls"):
+        step(next(iter(step.loader)))
+
+
+def test_gradients_are_clipped_as_they_are_and_not_as_fp16_scales_them(write_workload):
+    """By `step.clip`, which returns the norm before."""
+    path = write_workload()
+    norms = []
+    for precision in ("fp32", "fp16"):
+        with step_of(path, {"precision": precision}) as step:
+            batch, norm = step.move(next(iter(step.loader))), math.inf
+            while not math.isfinite(
+                norm
+            ):  # the first scales are too large, and such steps skipped
+                step.backward(step.loss(batch))
+                norm = float(step.clip(1e-3))
+                left = [p.grad.clone() for p in step.model.parameters()]
+                step.update()
+            assert float(nn.utils.get_total_norm(left)) == pytest.approx(1e-3, rel=0.01)
+            norms.append(norm)
+    assert norms[1] == pytest.approx(norms[0], rel=0.02)
 
 
 def test_accumulation_equals_the_large_batch(write_workload):
@@ -362,6 +446,27 @@ def test_what_is_in_evaluation_stays_there(write_workload):
     assert all(m.training for m in step_of(part).model.modules())
     whole = write_workload("def build_model(): return nn.Linear(16, 3).eval()")
     assert step_of(whole).model.training
+
+
+def test_a_pretrained_model_with_an_adapter_is_in_training_as_a_whole(write_workload):
+    """What is frozen in it, dropout included, belongs to what is trained; a teacher does not."""
+    path = write_workload(
+        """
+        def build_model():
+            frozen = nn.Sequential(nn.Linear(16, 16), nn.Dropout())
+            teacher = nn.Sequential(nn.Linear(16, 16), nn.Dropout())
+            for parameter in (*frozen.parameters(), *teacher.parameters()):
+                parameter.requires_grad_(False)
+            return nn.Sequential(nn.Sequential(frozen, nn.Linear(16, 3)).eval(), teacher.eval())
+
+        def compute_loss(model, batch):
+            x, y = batch
+            return nn.functional.cross_entropy(model[0](x), y)
+        """
+    )
+    pretrained, teacher = step_of(path).model
+    assert all(module.training for module in pretrained.modules())
+    assert not any(module.training for module in teacher.modules())
 
 
 def test_settings_stay_while_a_part_of_the_step_is_used(write_workload, monkeypatch):

@@ -75,6 +75,57 @@ def test_lists_in_a_list_are_no_blocks_but_their_parts_are(write_workload):
         find_blocks(named.build_model(), named)
 
 
+MODELS = """
+class Stack(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.block = nn.ModuleList(Block() for _ in range(size))
+        self.norm = nn.LayerNorm(16)
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(999, 16), nn.Embedding(999, 16)
+        self.encoder, self.decoder = Stack(1), Stack(2)
+
+class Stage(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.down, self.blocks = nn.Linear(16, 2), nn.Sequential(*(Block() for _ in range(size)))
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.experts = nn.Linear(16, 8), nn.ModuleList(Block() for _ in range(8))
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.up, self.down = Attention(), nn.Linear(16, 64), nn.Linear(64, 16)
+"""
+FOUND = {
+    "nn.ModuleList([Pair()])": ("Block", 3),
+    "nn.Sequential(Stage(1), Stage(3), nn.Linear(16, 3))": ("Block", 4),
+    "nn.Sequential(Experts(), Experts(), Experts())": ("Experts", 3),
+    "nn.Sequential(Layer(), Layer(), nn.Linear(16, 3))": ("Layer", 2),
+    "nn.ModuleList([nn.Embedding(9, 16), nn.Embedding(9, 16), nn.Linear(16, 3)])": (None, 0),
+}
+
+
+@pytest.mark.parametrize("model", FOUND)
+def test_blocks_are_what_most_of_the_model_repeats(model, write_workload):
+    """All of a class, wherever they are; in stages, their steps; not experts, not projections."""
+    workload = load_workload(write_workload(MODELS + f"def build_model(): return {model}"))
+    found = find_blocks(workload.build_model(), workload)
+    name, count = FOUND[model]
+    assert [type(block).__name__ for block in found] == [name] * count
+
+
 STAGES = """
 def build_model():
     widths = [16 + k for k in range(12)]

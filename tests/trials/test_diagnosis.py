@@ -11,10 +11,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import Bound, Diagnosis, DiagnosisRequest, FindingKind
 from autotune.trials.profiling import diagnose as steps_of_a_diagnosis
+from autotune.trials.profiling.stalls import why_waiting
+from autotune.trials.profiling.watch import uneven_sides
 from autotune.trials.rank import run_trial
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import Kept, Outcome, Phase, Purpose, TrialResult
@@ -182,12 +185,42 @@ def test_a_vocabulary_of_50257_is_found(diagnosed):
     assert "50304" in finding.advice
 
 
+def test_sides_that_follow_from_the_batch_are_left_alone(diagnosed, write_workload):
+    """Packed sequences have others in each step; only what weights bring along can be padded."""
+    path = write_workload("def build_dataset(): return Rows(154)")
+    diagnosis = diagnosed(path, batch_size=77).diagnosis
+    assert FindingKind.SHAPE not in {f.kind for f in diagnosis.findings}
+
+
+def test_the_longest_sides_are_told_and_no_more_than_a_handful():
+    """Each with the weights that have it; a bias is no matrix, and a short side costs little."""
+    odd = [65 + 2 * n for n in range(9)]
+    model = nn.Sequential(*(nn.Linear(8, side) for side in (*odd, 63)))
+    found = uneven_sides({*odd, 63, 8, 1001}, model)
+    assert [finding.what.split()[0] for finding in found] == ["81", "79", "77", "75", "73"]
+    assert found[0].what.endswith(": 8.weight (81, 8)")
+
+
 def test_a_stalling_loader_is_found(diagnosed):
     """The loader's own speed stands beside the step's."""
     diagnosis = diagnosed(BOUND / "data.py").diagnosis
     assert diagnosis.loader_samples_per_s < 1 / 0.005
     assert diagnosis.loader_samples_per_s < diagnosis.step_samples_per_s
-    assert FindingKind.LOADER in {f.kind for f in diagnosis.findings}
+    (finding,) = (f for f in diagnosis.findings if f.kind is FindingKind.LOADER)
+    assert "take turns" in finding.what
+
+
+def test_a_loader_faster_than_the_step_is_not_blamed_for_its_speed():
+    """Without workers it takes its turn with the step; with them batches may come unevenly."""
+    why, advice = why_waiting(72_000.0, 3900.0, loads_in_loop=True)
+    assert "take turns" in why
+    assert advice.startswith("workers")
+    why, advice = why_waiting(72_000.0, 3900.0, loads_in_loop=False)
+    assert "although" in why
+    assert "more workers" not in advice
+    why, advice = why_waiting(390.0, 3900.0, loads_in_loop=False)
+    assert "fewer than" in why
+    assert "more workers" in advice
 
 
 @pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash

@@ -10,12 +10,15 @@ from autotune.trials.optimizers import (
     build_optimizer,
     rebuild_problem,
     recordable,
+    steps_with,
     takes,
     with_implementation,
 )
 from autotune.trials.result import Outcome
 from autotune.trials.workload import load_workload
 from tests.trials.two_ranks import met, on_two_ranks
+
+PLAN = Plan.of({"batch_size": 4})
 
 
 def parameters():
@@ -68,6 +71,33 @@ HOLDING = {
     "step": with_scheduler,
     "max_norm": lambda: Clipped(parameters(), max_norm=1.0),
 }
+
+
+def test_a_schedule_in_a_hook_of_the_optimizer_is_kept(write_workload):
+    """Schedulers replace `step` of the optimizer, which still takes its steps by itself."""
+    path = write_workload(
+        """
+        def build_optimizer(params):
+            optimizer = torch.optim.SGD(params, lr=1.0)
+            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+            optimizer.register_step_post_hook(lambda *_: schedule.step())
+            return optimizer
+        """
+    )
+    with build_step(load_workload(path), PLAN, torch.device("cpu"), seed=0) as step:
+        for _, batch in zip(range(3), step.loader, strict=False):
+            step(batch)
+        assert step.optimizer.param_groups[0]["lr"] == 0.125
+
+
+def test_an_implementation_that_refuses_such_gradients_is_not_offered():
+    """Fused SGD is built with an embedding of sparse gradients, and raises at its first step."""
+    model = torch.nn.Sequential(torch.nn.Embedding(8, 2, sparse=True), torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert takes(lambda: with_implementation(optimizer, "fused"))
+    assert not steps_with(optimizer, "fused", model)
+    assert steps_with(optimizer, "foreach", model)
+    assert steps_with(optimizer, "fused", model[1])
 
 
 @pytest.mark.parametrize("held", HOLDING)

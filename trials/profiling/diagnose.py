@@ -18,6 +18,7 @@ from autotune.trials.profiling.bound import Circumstances, Verdict, judge
 from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
 from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
 from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_per_s
+from autotune.trials.profiling.stalls import why_waiting
 from autotune.trials.profiling.traced import num_steps, trace_steps
 from autotune.trials.profiling.watch import Watched, watch_step
 from autotune.trials.ranks import Ranks
@@ -217,13 +218,10 @@ def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
     wait, step = subject.measurement.data_wait_share, _without_waiting(subject)
     if wait < _STALLS or loader is None or step is None:
         return ()
-    finding = Finding(
-        kind=FindingKind.LOADER,
-        what=f"the step waits for data {wait:.0%} of the time: the loader alone gives "
-        f"{loader:.4g} samples/s, the step without waiting could take {step:.4g}",
-        advice="more workers, or cheaper work in the dataset",
-    )
-    return (finding,)
+    workers = getattr(subject.feed.loader, "num_workers", None)
+    why, advice = why_waiting(loader, step, loads_in_loop=workers == 0)
+    what = f"the step waits for data {wait:.0%} of the time: {why}"
+    return (Finding(kind=FindingKind.LOADER, what=what, advice=advice),)
 
 
 def _not_there(subject: Subject) -> dict[str, str]:

@@ -25,6 +25,7 @@ TENSOR_CORE_MULTIPLE = 8
 
 _ROUND_MULTIPLE = 64
 _SMALL = 64  # below it a side costs little, whatever its length
+_MOST_SHAPES = 5  # that are told
 _aten = torch.ops.aten
 _READS = {
     _aten._local_scalar_dense.default: ".item(), float(), bool() or int() of a tensor",  # noqa: SLF001
@@ -78,7 +79,7 @@ def watch_step(step: Step, feed: Feed, folder: Path) -> Watched:
         total = float(counter.get_total_flops())
         step.update()
     return Watched(
-        findings=(*_syncs(syncs), *_prints(prints), *_shapes(sides, step.model)),
+        findings=(*_syncs(syncs), *_prints(prints), *uneven_sides(sides, step.model)),
         flops=3.0 * forward if _computes_again(step) else total,
     )
 
@@ -179,23 +180,33 @@ def _prints(sightings: Sightings) -> Iterator[Finding]:
         )
 
 
-def _shapes(sides: set[int], model: nn.Module) -> Iterator[Finding]:
-    for side in sorted(sides):
-        if side < _SMALL or side % TENSOR_CORE_MULTIPLE == 0:
-            continue
-        owners = [
-            f"{_plain(name)} {tuple(parameter.shape)}"
-            for name, parameter in model.named_parameters()
-            if side in parameter.shape
-        ]
-        whose = ", ".join(owners[:3]) if owners else "a product of activations"
-        padded = _ROUND_MULTIPLE * math.ceil(side / _ROUND_MULTIPLE)
-        yield Finding(
-            kind=FindingKind.SHAPE,
-            what=f"{side} is no multiple of {TENSOR_CORE_MULTIPLE}, which tensor cores want of "
-            f"each side of a matrix product: {whose}",
-            advice=f"pad it to {padded}, the next multiple of {_ROUND_MULTIPLE}",
-        )
+def uneven_sides(sides: set[int], model: nn.Module) -> tuple[Finding, ...]:
+    """Return the weights' sides that tensor cores cannot read in their units, longest first.
+
+    Those of activations alone are left out: they follow from the batch, and with sequences of any
+    length they are others in each step.
+
+    Args:
+        sides: of the matrices in the step's products.
+        model: whose weights are looked at.
+    """
+    owners: dict[int, list[str]] = {}
+    for name, weight in model.named_parameters():
+        uneven = {n for n in weight.shape if n >= _SMALL and n % TENSOR_CORE_MULTIPLE}
+        for side in uneven & sides if weight.dim() > 1 else ():
+            owners.setdefault(side, []).append(f"{_plain(name)} {tuple(weight.shape)}")
+    longest = sorted(owners, reverse=True)[:_MOST_SHAPES]
+    return tuple(_shape(side, owners[side]) for side in longest)
+
+
+def _shape(side: int, owners: list[str]) -> Finding:
+    padded = _ROUND_MULTIPLE * math.ceil(side / _ROUND_MULTIPLE)
+    return Finding(
+        kind=FindingKind.SHAPE,
+        what=f"{side} is no multiple of {TENSOR_CORE_MULTIPLE}, which the tensor cores of a GPU "
+        f"want of each side of a matrix product: {', '.join(owners[:3])}",
+        advice=f"pad it to {padded}, the next multiple of {_ROUND_MULTIPLE}",
+    )
 
 
 def _plain(name: str) -> str:

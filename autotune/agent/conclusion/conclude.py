@@ -117,7 +117,7 @@ def _keep(baseline: Done, history: History, why: str, again: Figures | None = No
         baseline_throughput=figures.throughput,
         memory_bytes=figures.memory_bytes,
         baseline_memory_bytes=figures.memory_bytes,
-        how="one process, in the search; nothing was left to confirm",
+        how="one process, in the search; no other plan stood to be confirmed",
         remarks=(why, *baseline_remarks(history), *_disqualified(history)),
     )
     return _weighed(winner, again or figures, again or figures, history)

@@ -32,14 +32,19 @@ class Ending:
         """Return the seconds to keep for the end: the best schedule within its share.
 
         Where none fits, only what was found is worth keeping time for: a single round, or
-        nothing where that is too dear as well, so that the search has all that is left.
+        nothing where that is too dear as well, so that the search has all that is left. A search
+        that was cut short once for what it had found does not get that time back.
         """
         if self.fits(history, left_s):
             costs = [self._schedule_s(history, *schedule) for schedule in SCHEDULES]
             share_s = self.settings.confirm_share * self.settings.budget_s
             return next((cost for cost in costs if cost <= share_s), costs[-1])
+        if not finalists(history):
+            return 0.0
+        if history.cut_short:
+            return left_s
         round_s = self._cost_s(self._field(history, 1), history)
-        return round_s if finalists(history) and round_s <= left_s else 0.0
+        return round_s if round_s <= left_s else 0.0
 
     def fits(self, history: History, left_s: float) -> bool:
         """Whether `left_s` pays for the smallest schedule, and first for finding a finalist."""

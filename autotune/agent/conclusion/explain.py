@@ -7,14 +7,17 @@ from autotune.agent.conclusion.finalists import changes_training
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.forecast.levers import in_words
 from autotune.agent.history import History
-from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.plan import Plan, Value, describe_diff
 from autotune.search_space.space import on_ranks
 from autotune.trials.diagnosis import Bound
 
 
 def changes(plan: Plan, history: History) -> dict[str, str]:
     """Return for each setting that `plan` changes what it is worth, or why it is there."""
-    return {name: _worth(name, plan, without, history) for name, without in _flips(plan, history)}
+    told = {name: _worth(name, plan, without, history) for name, without in _flips(plan, history)}
+    # What follows from other settings has no worth of its own.
+    rest = {name: old for name, old in _changed(plan, history) if name not in told}
+    return told | {name: in_words(name, plan[name], old) for name, old in rest.items()}
 
 
 def remarks(plan: Plan, history: History) -> tuple[str, ...]:
@@ -62,6 +65,13 @@ def _flips(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
             yield name, without
 
 
+def _changed(plan: Plan, history: History) -> Iterator[tuple[str, Value]]:
+    baseline = history.baseline.plan if history.baseline else history.space.baseline
+    for name, old in baseline.items:
+        if name in plan and plan[name] != old:
+            yield name, old
+
+
 def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
     ours, theirs = history.measured.get(plan), history.measured.get(without)
     old = without.values.get(name)
@@ -78,7 +88,8 @@ def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
 
 
 def _origin(name: str, plan: Plan, history: History) -> str:
-    first = next((t for t in history.search if t.plan.values.get(name) == plan[name]), None)
+    ran = (t for t in history.search if t.result.measurement is not None)
+    first = next((t for t in ran if t.plan.values.get(name) == plan[name]), None)
     return f"came with trial {first.number}" if first else "came with the winner"
 
 

@@ -11,7 +11,7 @@ from autotune.agent.focus import COMMUNICATION
 from autotune.agent.history import Done, History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Value
-from autotune.search_space.space import Space
+from autotune.search_space.space import FOLLOWS, Space
 from autotune.trials.diagnosis import Bound
 
 DATA_WAIT = 0.02  # share of the time above which the loader is worth a trial
@@ -124,22 +124,33 @@ _WHY = {
     "cudnn_benchmark": "convolution algorithms chosen by timing them",
     "pin_memory": "copies to the device that overlap with the step",
     "compile_scope": "less to compile, nearly as fast",
-    "batch_size": "the batch that fills the device",
     "activation_checkpointing": "room for the batch",
-    "workers": "processes that load beside the step",
-    "prefetch": "batches loaded ahead",
     "gradient_as_bucket_view": "gradients are not copied into buckets",
-    "static_graph": "DDP need not look for unused parameters",
+    "static_graph": "DDP takes it that every step runs like the first",
     "comm_hook": "gradients sent in half the bytes",
+    FOLLOWS: "as many micro-batches in an optimizer step as GLOBAL_BATCH_SIZE needs",
 }
 # Why to have more or less of something.
 _WHY_MORE = {
+    "batch_size": "the batch that fills the device",
+    "workers": "processes that load beside the step",
+    "prefetch": "batches loaded ahead",
     "threads": "more threads share the work of an operator",
     "bucket_mb": "fewer and larger messages",
 }
 _WHY_LESS = {
+    "batch_size": "a smaller batch may fill the device as well",
+    "workers": "fewer processes take cores and memory from the step",
+    "prefetch": "a shorter queue may be enough",
     "threads": "fewer threads wait less for each other",
     "bucket_mb": "smaller messages, the first of them sooner",
+}
+_WHY_SHARDED: dict[Value, str] = {
+    "ddp": "every rank holds everything, the least is sent",
+    "zero1": "each rank keeps a part of the optimizer's state",
+    "fsdp_zero2": "parts of everything, parameters whole until the backward pass is through",
+    "fsdp_zero3": "parts of everything, parameters gathered block by block",
+    "hsdp": "parts of everything inside groups of ranks, copies across them",
 }
 # Why to go back to what the user has.
 _WHY_BACK: dict[tuple[str, Value], str] = {
@@ -149,7 +160,15 @@ _WHY_BACK: dict[tuple[str, Value], str] = {
     ("compile_scope", "model"): "the compiler sees more at once, for more time",
     ("memory_format", "contiguous"): "some operator may lack the other layout",
     ("workers", 0): "workers may cost more than they load",
+    ("cuda_graph", "off"): "recording the step may cost more than its launches",
+    ("cudnn_benchmark", False): "cuDNN's own choice may be as fast",
+    ("pin_memory", False): "pinning batches may cost more than it saves",
+    ("activation_checkpointing", "none"): "nothing is computed twice",
+    ("gradient_as_bucket_view", False): "gradients apart from the buckets may be as fast",
+    ("static_graph", False): "a graph taken as fixed may save nothing here",
+    ("comm_hook", "none"): "casting gradients may cost more than sending less saves",
 }
+_CAN_GO_BACK = frozenset(name for name, _ in _WHY_BACK) - _WHY_MORE.keys()
 
 
 def effect(name: str, value: Value, history: History, hardware: Hardware) -> Effect:
@@ -182,28 +201,54 @@ def wait_share(trial: Done) -> float:
 
 def why(name: str, value: Value, trial: Done) -> str:
     """Return in words why a knob's value may speed the trial's plan up."""
-    if name in LOADER_KNOBS and waits_for_data(trial):
+    before = trial.plan.values.get(name)
+    if name in LOADER_KNOBS and waits_for_data(trial) and not _is_less(value, before):
         return f"the loop waits {wait_share(trial):.0%} of the time for data"
-    return in_words(name, value, trial.plan.values.get(name))
+    return in_words(name, value, before)
 
 
-def bound_acted_on(settings: Iterable[tuple[str, Value]], history: History) -> str | None:
-    """Return in words what binds the baseline, if any of the settings acts on it."""
+def bound_acted_on(
+    settings: Iterable[tuple[str, Value, Value | None]], history: History
+) -> str | None:
+    """Return in words what binds the baseline, if any of the settings acts on it.
+
+    Args:
+        settings: knobs with their value and the one in whose place it is.
+        history: what is known.
+    """
     found = history.diagnosis
     if found is None or found.bound is None:
         return None
     acting = _ACTS_ON[found.bound]
-    if not any(name in acting and (name, value) not in _WHY_BACK for name, value in settings):
+    if not any(
+        name in acting and not _is_taken_back(name, value, instead_of)
+        for name, value, instead_of in settings
+    ):
         return None
     return f"the baseline is bound by {found.bound.words} ({found.evidence[0]})"
 
 
 def in_words(name: str, value: Value, instead_of: Value | None) -> str:
     """Return what a knob's value does in another one's place, in words."""
+    if (name, value) in _WHY_BACK:
+        return _WHY_BACK[name, value]
     if name in _WHY_MORE:
-        more = instead_of is None or int(value) > int(instead_of)
-        return _WHY_MORE[name] if more else _WHY_LESS[name]
-    return _WHY_BACK.get((name, value)) or _WHY.get(name, "a choice that the workload offers")
+        return _WHY_LESS[name] if _is_less(value, instead_of) else _WHY_MORE[name]
+    if name == "sharding":
+        return _WHY_SHARDED[value]
+    # What a value does in the place of the user's own may be no news after another one.
+    if name in _CAN_GO_BACK and instead_of is not None and (name, instead_of) not in _WHY_BACK:
+        return f"it may suit the step better than {instead_of}"
+    return _WHY.get(name, "a choice that the workload offers")
+
+
+def _is_taken_back(name: str, value: Value, instead_of: Value | None) -> bool:
+    """Whether a change undoes what acts on the bound of the baseline."""
+    return (name, value) in _WHY_BACK or (name == "batch_size" and _is_less(value, instead_of))
+
+
+def _is_less(count: Value, instead_of: Value | None) -> bool:
+    return instead_of is not None and int(count) < int(instead_of)
 
 
 def is_users(name: str, history: History) -> bool:

@@ -53,8 +53,10 @@ class Gate:
     settings: SearchSettings
     hardware: Hardware
 
-    def objection(self, plan: Plan, history: History, left: TimeLeft) -> Objection | None:
-        """Return why `plan` may not run now, or None."""
+    def objection(
+        self, plan: Plan, history: History, left: TimeLeft, least_s: float = 0.0
+    ) -> Objection | None:
+        """Return why `plan`, whose trial takes `least_s` or more, may not run now, or None."""
         if plan in history.tried:
             return Objection.TRIED
         if chance_to_run(plan, history) < _WORTH_A_TRIAL:
@@ -63,10 +65,10 @@ class Gate:
             return Objection.MEMORY
         if history.baseline is not None and cannot_win(plan, history, self.hardware):
             return Objection.OBJECTIVE
-        return Objection.TIME if self._too_slow(plan, history, left) else None
+        return Objection.TIME if self._too_slow(plan, history, left, least_s) else None
 
-    def _too_slow(self, plan: Plan, history: History, left: TimeLeft) -> bool:
-        trial_s = expected_s(plan, history, self.hardware)
+    def _too_slow(self, plan: Plan, history: History, left: TimeLeft, least_s: float) -> bool:
+        trial_s = max(least_s, expected_s(plan, history, self.hardware))
         if trial_s > left.search_s:
             return True
         # Of plans that can be confirmed and checked, one that cannot be is of no use.

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.agent.forecast.durations import expected_s
 from autotune.agent.forecast.levers import LOADER_KNOBS, bound_acted_on, waits_for_data, why
@@ -13,6 +13,7 @@ from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.space import FOLLOWS
 from autotune.trials.result import Purpose
@@ -22,12 +23,14 @@ _AROUND = 3  # plans whose changes are looked at, the best first
 _NEAR_BEST = 0.9  # of its value, for those after it
 _STEPS = 10  # of a trial, at the least: the first one, warm-up, windows
 _PRICE = 0.005  # gain in the log throughput that each time of the baseline's trial must be worth
+_LEAST_PART = 0.2  # of the gain that is worth a trial, for a guarded value among many changes
 _LIKELY = 0.5  # to run and to fit, for a change to be one of many at once
 _MAKES_ROOM = "activation_checkpointing"
 _COMPILER = frozenset({"compile_mode", "compile_scope"})
 # Checkpointing only costs unless a batch needs the room; sharding has a proposer of its own. Both
 # save memory, so they are tried for themselves where that is the aim.
 _SPARING = frozenset({_MAKES_ROOM, "sharding"})
+_GUARDED = {knob.name: knob.guarded for knob in CATALOGUE if knob.guarded}
 _LADDER = frozenset({"batch_size", FOLLOWS, _MAKES_ROOM})
 
 
@@ -90,7 +93,7 @@ class Promising:
             ]
             for one, proposal in sorted(found, key=lambda pair: -pair[0].worth):
                 if not reached or self._may_gain(one, reached):
-                    yield proposal
+                    yield replace(proposal, trial_s=one.trial_s)
 
     def _may_gain(self, one: Candidate, reached: float) -> bool:
         return one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance
@@ -144,10 +147,18 @@ class Promising:
         """Return the plan with the best change added, and its log value less its price."""
         options = list(_additions(plan, kept, history))
         priced = [
-            (other, outlook.log - self._price(other, outlook, history))
+            (other, outlook.log - self._price(other, outlook, history) - self._risk(other, plan))
             for other, outlook in zip(options, forecast.of(options), strict=True)
         ]
         return max(priced, key=lambda entry: entry[1], default=None)
+
+    def _risk(self, plan: Plan, without: Plan) -> float:
+        """Return what a value that needs the user's permission must promise to be taken along.
+
+        It may as well cost something, which would be blamed on the others.
+        """
+        guarded = any(plan[n] in _GUARDED.get(n, ()) for n in plan.diff(without) if n in plan)
+        return _LEAST_PART * self.gain if guarded else 0.0
 
     def _price(self, plan: Plan, outlook: Prospect, history: History) -> float:
         """Return the gain that the time of a trial must be worth, as a logarithm."""
@@ -230,13 +241,20 @@ def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
     ratio = math.exp(one.outlook.worth.log) / reached if reached else math.inf
     # What a change brings with it, as compiling does its scope, needs no reason of its own.
     words = [_why(name, one, history) for name in changed if name in one.base.plan]
-    bound = bound_acted_on([(name, one.plan[name]) for name in changed], history)
+    before = one.base.plan.values
+    settings = [(name, one.plan[name], before.get(name)) for name in changed]
+    bound = bound_acted_on(settings, history)
     because = "; ".join(dict.fromkeys([*words, bound] if bound else words))
     reason = (
         f"{describe_diff(one.plan, one.base.plan)} on top of trial {one.base.number}: {because} "
         f"({_promise(one, ratio, history)}, for {one.trial_s:.0f} s)"
     )
-    return Proposal(plan=one.plan, purpose=_purpose(changed, ratio - 1), reason=reason)
+    return Proposal(
+        plan=one.plan,
+        purpose=_purpose(changed, ratio - 1),
+        reason=reason,
+        trial_s=one.trial_s,
+    )
 
 
 def _why(name: str, one: Candidate, history: History) -> str:

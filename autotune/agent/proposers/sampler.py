@@ -46,7 +46,9 @@ class Sampler:
         for plan in itertools.chain(self._asked(history), self._left(history)):
             if plan not in history.tried and plan not in seen:
                 seen.add(plan)
-                reason = f"sampled from what {len(history.search)} trials showed"
+                num_seen = len(history.search)
+                seen_so_far = "one trial" if num_seen == 1 else f"{num_seen} trials"
+                reason = f"sampled from what {seen_so_far} showed"
                 yield Proposal(plan=plan, purpose=Purpose.SAMPLER, reason=reason)
 
     def _asked(self, history: History) -> Iterator[Plan]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.agent.focus import inside_a_rank
-from autotune.agent.forecast.levers import LOADER_KNOBS, sharding_speed
+from autotune.agent.forecast.levers import LOADER_KNOBS, in_words, sharding_speed
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
 from autotune.search_space.conflicts import FSDP
@@ -14,13 +14,6 @@ from autotune.trials.result import Outcome, Purpose
 
 _NEAR_BEST = 0.95  # of the best scout's value; among ranks another one may be ahead
 _FEEDING = frozenset({*LOADER_KNOBS, "pin_memory", "threads"})
-_WHY = {
-    "ddp": "every rank holds everything, the least is sent",
-    "zero1": "each rank keeps a part of the optimizer's state",
-    "fsdp_zero2": "parts of everything, parameters whole until the backward pass is through",
-    "fsdp_zero3": "parts of everything, parameters gathered block by block",
-    "hsdp": "parts of everything inside groups of ranks, copies across them",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +61,8 @@ class Shardings:
         current = speeds.get(best.plan.get("sharding", "ddp"), 1.0)
         for value in sorted(speeds, key=lambda value: -speeds[value]):
             if speeds[value] >= self.at_least * current and value not in _seen(history):
-                reason = f"sharding={value} on top of trial {best.number}: {_WHY[str(value)]}"
+                does = in_words("sharding", value, None)
+                reason = f"sharding={value} on top of trial {best.number}: {does}"
                 plan = runnable({"sharding": value}, best.plan, history.space)
                 yield Proposal(plan=plan, purpose=Purpose.PRESET, reason=reason)
 

@@ -47,7 +47,7 @@ class Strategy:
         self, proposer: Proposer, history: History, left: TimeLeft
     ) -> Proposal | None:
         for proposal in proposer.candidates(history):
-            objection = self._gate.objection(proposal.plan, history, left)
+            objection = self._gate.objection(proposal.plan, history, left, proposal.trial_s)
             if objection is None:
                 return proposal
             if objection is Objection.TIME and proposal.purpose is not Purpose.SAMPLER:

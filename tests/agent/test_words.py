@@ -1,0 +1,103 @@
+"""What a run says of its trials is true: where settings come from, what they do, why it ended."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.agent.conclusion.conclude import conclude
+from autotune.agent.conclusion.explain import changes
+from autotune.agent.forecast.levers import in_words, why
+from autotune.agent.history import SEARCH_ENDED
+from autotune.agent.proposers.sampler import Sampler
+from autotune.agent.stopping import nothing_promising
+from autotune.search_space.knobs import CATALOGUE
+from autotune.search_space.space import Narrowing, build_space
+from tests.agent.test_proposers import CRASH, history
+from tests.agent.world import GPT, GPU, ok
+
+BACK = [
+    (knob.name, knob.known[0], other)
+    for knob in CATALOGUE
+    for other in knob.known[1:]
+    if knob.name != "prefetch"
+]
+
+
+def test_a_trial_that_crashed_brought_nothing():
+    """A setting of the winner came with the first trial that measured it."""
+    setting = {"precision": "bf16"}
+    winner = {**setting, "optimizer_impl": "fused"}
+    seen = history(({}, ok(50.0)), (setting, CRASH), (winner, ok(300.0)))
+    told = changes(seen.space.plan(winner), seen)
+    assert "came with trial 3" in told["precision"]
+
+
+@pytest.mark.parametrize(("name", "own", "other"), BACK)
+def test_going_back_has_a_reason_of_its_own(name, own, other):
+    """What a value does is no reason to take it away again."""
+    assert in_words(name, own, other) != in_words(name, other, own)
+
+
+def test_a_smaller_count_has_a_reason_of_its_own():
+    """Fewer samples do not fill a device, and fewer workers are not what a waiting loop lacks."""
+    for name in ("batch_size", "workers", "prefetch"):
+        assert in_words(name, 2, 4) != in_words(name, 4, 2)
+    waiting = history(({"workers": 4}, ok(50.0, wait=0.3))).baseline
+    assert "waits 30%" in why("workers", 8, waiting)
+    assert "waits" not in why("workers", 2, waiting)
+
+
+def test_one_alternative_instead_of_another_claims_nothing():
+    """16 bits are not fewer than 16, and what compiles now compiled before."""
+    assert in_words("precision", "fp16", "bf16") == "it may suit the step better than bf16"
+    assert "fewer bits" in in_words("precision", "fp16", "fp32")
+
+
+def test_accumulation_is_explained_as_what_it_is():
+    """It follows from the batch, in the reasons of trials as in the winner's table."""
+    space = build_space(replace(GPT, global_batch_size=64), GPU)
+    seen = history(({}, ok(50.0)), ({"batch_size": 64}, ok(300.0)), space=space)
+    told = changes(space.plan({"batch_size": 64}), seen)["accumulation"]
+    assert told == in_words("accumulation", 1, 4)
+    assert "micro-batches" in told
+    assert "GLOBAL_BATCH_SIZE" in told
+
+
+def test_what_is_known_is_counted_in_words():
+    """One trial is no `1 trials`."""
+    reasons = [
+        next(Sampler(seed=0).candidates(seen)).reason
+        for seen in (
+            history(({}, ok(50.0))),
+            history(({}, ok(50.0)), ({"workers": 1}, ok(50.0))),
+        )
+    ]
+    assert reasons == ["sampled from what one trial showed", "sampled from what 2 trials showed"]
+
+
+def test_a_search_without_proposals_tells_whether_plans_were_left():
+    """That nothing was left is said of a space of which each plan was tried."""
+    space = build_space(GPT, GPU, Narrowing(knobs=("optimizer_impl",)))
+    seen = history(({}, ok(50.0)), ({"optimizer_impl": "fused"}, ok(51.0)), space=space)
+    assert nothing_promising(seen) == "nothing else is likely to gain"
+    both = [({}, ok(50.0)), *(({"optimizer_impl": v}, ok(51.0)) for v in ("foreach", "fused"))]
+    assert nothing_promising(history(*both, space=space)) == "nothing was left to try"
+
+
+def test_a_baseline_that_is_kept_does_not_claim_that_all_was_tried():
+    """Nothing had to be confirmed, because nothing was better."""
+    winner = conclude(history(({}, ok(50.0)), ({"precision": "bf16"}, ok(40.0))), gain=0.01)
+    assert winner.kept_baseline
+    assert "nothing was left" not in winner.how
+
+
+def test_a_plan_that_was_cut_short_is_not_run_again():
+    """A plan that was given up for other reasons may get another chance."""
+    plans = [{"precision": "bf16"}, {"precision": "fp16"}]
+    cut, other = (
+        replace(CRASH, outcome=CRASH.outcome.CANCELLED, error=error)
+        for error in (SEARCH_ENDED, "the user stopped the run")
+    )
+    seen = history(({}, ok(50.0)), (plans[0], cut), (plans[1], other))
+    assert seen.space.plan(plans[0]) in seen.tried
+    assert seen.space.plan(plans[1]) not in seen.tried
