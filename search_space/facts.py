@@ -18,6 +18,7 @@ class WorkloadFacts:
         num_parameters: elements over all parameters.
         num_blocks: repeated blocks found (0: none), and the name of their class.
         has_conv2d: the model holds a two-dimensional convolution.
+        has_batch_norm: the model holds a norm over the samples of a batch.
         optimizer_class: for example `AdamW`.
         optimizer_impls: which of `foreach`, `fused` its constructor takes on this device.
         recordable: the optimizer can be part of a CUDA graph.
@@ -44,6 +45,7 @@ class WorkloadFacts:
     num_blocks: int = 0
     block_class: str | None = None
     has_conv2d: bool = False
+    has_batch_norm: bool = False
     optimizer_class: str = "AdamW"
     optimizer_impls: tuple[str, ...] = ()
     recordable: bool = False

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -66,6 +67,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     impls, sparse = _implementations(optimizer, model), gives_sparse_gradients(model)
     num_parameters = sum(p.numel() for p in model.parameters())
     has_conv2d = any(isinstance(m, nn.Conv2d) for m in model.modules())
+    has_batch_norm = any(isinstance(m, _BatchNorm) for m in model.modules())
     feed = Feed(build_loader(workload, plan, seed))
     batches = [feed.next() for _ in range(_COMPARED)]
     flops, varying = _on_meta(workload, model, batches, batch_size)
@@ -80,6 +82,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         num_blocks=len(blocks),
         block_class=type(blocks[0]).__name__ if blocks else None,
         has_conv2d=has_conv2d,
+        has_batch_norm=has_batch_norm,
         optimizer_class=type(optimizer).__name__,
         optimizer_impls=impls,
         recordable=takes(partial(recordable, optimizer)),

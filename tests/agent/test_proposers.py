@@ -5,6 +5,7 @@ from dataclasses import replace
 import optuna
 import pytest
 
+from autotune.agent.conclusion.explain import remarks
 from autotune.agent.conclusion.finalists import finalists
 from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
 from autotune.agent.forecast.durations import check_s, expected_first_step_s, expected_s
@@ -386,6 +387,20 @@ def test_what_is_as_fast_in_less_memory_without_a_setting_is_a_finalist():
     assert finalists(flipped) == [SPACE.plan(found), SPACE.plan(without_pinning[0])]
     flipped = ablated(seen, without_pinning, slower, own_batch)
     assert finalists(flipped) == [SPACE.plan(found), SPACE.plan(own_batch[0])]
+
+
+@pytest.mark.parametrize("has_batch_norm", [True, False])
+def test_another_micro_batch_is_remarked_where_norms_are_over_it(has_batch_norm):
+    """A global batch keeps the rest of the training as it is."""
+    facts = replace(GPT, global_batch_size=64, has_batch_norm=has_batch_norm)
+    space = build_space(facts, GPU, Narrowing())
+    seen = replace(history(({}, ok(50.0))), space=space)
+    told = [
+        remark for remark in remarks(space.plan({"batch_size": 32}), seen) if "norms" in remark
+    ]
+    assert len(told) == has_batch_norm
+    assert all("see 32 samples at a time instead of 16" in remark for remark in told)
+    assert not any("norms" in remark for remark in remarks(space.baseline, seen))
 
 
 def test_a_setting_that_failed_alone_is_not_run_again():

@@ -96,8 +96,11 @@ def _origin(name: str, plan: Plan, history: History) -> str:
 def _batch_remark(plan: Plan, history: History) -> str | None:
     facts, num_ranks = history.space.facts, history.space.num_ranks
     batch, own = plan["batch_size"], history.space.baseline["batch_size"]
-    if not changes_training(plan, history):
+    if batch == own:
         return None
+    if not changes_training(plan, history):
+        norms = f"the batch norms see {batch} samples at a time instead of {own}"
+        return f"the training changes a little: {norms}" if facts.has_batch_norm else None
     factor = float(batch) / float(own)
     if facts.optimizer_class == "SGD":
         rule = f"with SGD scale the learning rate by {factor:g} (linear rule)"
