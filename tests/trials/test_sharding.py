@@ -390,3 +390,26 @@ def test_hsdp_refuses_groups_of_different_size():
     """Five ranks on a node make no two equal copies."""
     with pytest.raises(InvalidPlanError, match="5 ranks do not divide by 2"):
         grid_shape(RankPlace(world_size=5, local_world_size=5))
+
+
+def _norms_clipped(place, path):
+    """The norm that `clip` tells, and the one it leaves, under each sharding."""
+    ranks, workload, told = met(place), load_workload(path), {}
+    for sharding in SHARDINGS:
+        plan = Plan.of({"sharding": sharding, "batch_size": 2})
+        with build_step(workload, plan, torch.device("cpu"), 0, ranks) as step:
+            step.backward(step.loss(step.move(next(iter(step.loader)))))
+            told[sharding] = [float(step.clip(1e-3)), float(step.clip(1.0))]
+            step.update()
+    return told
+
+
+def test_gradients_are_clipped_by_their_norm_over_all_ranks(write_workload):
+    """Whatever a rank holds of them."""
+    path = write_workload(SGD)
+    plan = Plan.of({"batch_size": 4})
+    with build_step(load_workload(path), plan, torch.device("cpu"), 0, ALONE) as step:
+        step.backward(step.loss(step.move(next(iter(step.loader)))))
+        norm = float(step.clip(1e-3))
+    for told in on_two_ranks(_norms_clipped, path):
+        assert told == {name: pytest.approx([norm, 1e-3], rel=1e-3) for name in SHARDINGS}
