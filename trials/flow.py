@@ -26,11 +26,12 @@ def varies(model: nn.Module, run: Callable[[Any], object], batches: Iterable[Any
     for batch in batches:
         with _noted_calls(model) as calls:
             run(batch)
-        if first is not None and calls != first:
+        if first is None:
+            first = calls
+        elif calls != first:
             return True
-        if first is not None and time.perf_counter() > until:
+        elif time.perf_counter() > until:
             break
-        first = calls
     return False
 
 

@@ -3,6 +3,7 @@
 Nothing here trains.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -10,7 +11,7 @@ import shutil
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,14 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     has_conv2d = any(isinstance(m, nn.Conv2d) for m in model.modules())
     has_batch_norm = any(isinstance(m, _BatchNorm) for m in model.modules())
     feed = Feed(build_loader(workload, plan, seed))
-    batches = [feed.next() for _ in range(_COMPARED)]
-    flops, varying = _on_meta(workload, model, batches, batch_size)
-    if flops is None:
-        varying = _varies(workload, plan, seed)
+    batch = feed.next()
+    flops = _flops(workload, model, batch, batch_size)
+    varying = False
+    with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
+        if flops is None:
+            varying = _varies_with_values(workload, plan, seed)
+        else:
+            varying = _varies_with_shapes(workload, model, batch, feed)
     return WorkloadFacts(
         batch_size=batch_size,
         global_batch_size=workload.global_batch_size,
@@ -175,38 +180,32 @@ def _loader_speed(feed: Feed, batch_size: int) -> float:
     return count * batch_size / (time.perf_counter() - start)
 
 
-def _on_meta(
-    workload: Workload, model: nn.Module, batches: Sequence[Any], batch_size: int
-) -> tuple[float | None, bool]:
-    """Run steps on the meta device, which computes shapes only; the model stays there.
+def _flops(workload: Workload, model: nn.Module, batch: Any, batch_size: int) -> float | None:
+    """Count one training step on the meta device, which computes shapes only; the model stays.
 
-    Returns:
-        The floating-point operations for a sample, and whether what runs varies. Models that look
-        at values cannot run there: their count is None.
+    Models that look at values cannot run there; their count stays unknown.
     """
     try:
-        model.to("meta")
-        on_meta = [_to_meta(batch) for batch in batches]
         with FlopCounterMode(display=False) as counter:
-            workload.compute_loss(model, on_meta[0]).backward()
-        with torch.no_grad():
-            varying = varies(model, partial(workload.compute_loss, model), on_meta)
+            workload.compute_loss(model.to("meta"), _to_meta(batch)).backward()
     except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
-        return None, False
-    return float(counter.get_total_flops()) / batch_size, varying
+        return None
+    return float(counter.get_total_flops()) / batch_size
 
 
-def _varies(workload: Workload, plan: Plan, seed: int) -> bool:
-    """Whether what runs depends on values, by a few samples at a time; a failure tells nothing."""
-    try:
-        model = workload.model(plan.values).train()
-        few = Plan.of({**plan.values, "batch_size": min(_FEW, int(plan["batch_size"]))})
-        feed = Feed(build_loader(workload, few, seed))
-        with torch.no_grad():
-            batches = (feed.next() for _ in range(_COMPARED))
-            return varies(model, partial(workload.compute_loss, model), batches)
-    except Exception:  # noqa: BLE001  a trial will show it, if it is not the small batch
-        return False
+def _varies_with_shapes(workload: Workload, model: nn.Module, batch: Any, feed: Feed) -> bool:
+    """Whether what runs depends on shapes or on chance, by a model on the meta device."""
+    batches = (batch if number == 0 else feed.next() for number in range(_COMPARED))
+    return varies(model, partial(workload.compute_loss, model), map(_to_meta, batches))
+
+
+def _varies_with_values(workload: Workload, plan: Plan, seed: int) -> bool:
+    """Whether what runs depends on values, by a few samples at a time."""
+    few = Plan.of({**plan.values, "batch_size": min(_FEW, int(plan["batch_size"]))})
+    feed = Feed(build_loader(workload, few, seed))
+    model = workload.model(plan.values).train()
+    batches = (feed.next() for _ in range(_COMPARED))
+    return varies(model, partial(workload.compute_loss, model), batches)
 
 
 def _to_meta(batch: Any) -> Any:
