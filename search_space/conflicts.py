@@ -74,6 +74,16 @@ CONFLICTS: tuple[Conflict, ...] = (
         "compile_mode=default",
     ),
     Conflict(
+        knobs=("cuda_graph", "optimizer_impl"),
+        found=lambda plan, facts: (
+            _is_recorded(plan)
+            and facts.recordable_only_fused
+            and plan.get("optimizer_impl", "default") != "fused"
+        ),
+        reason="only the fused kernel of this optimizer reads its rate from the device; use "
+        "optimizer_impl=fused",
+    ),
+    Conflict(
         knobs=("cuda_graph", "precision"),
         found=lambda plan, facts: _is_recorded(plan) and plan.get("precision", "fp32") == "fp16",
         reason="with fp16 the host looks at the gradients before it lets the optimizer step",

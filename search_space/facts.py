@@ -22,6 +22,7 @@ class WorkloadFacts:
         optimizer_class: for example `AdamW`.
         optimizer_impls: which of `foreach`, `fused` its constructor takes on this device.
         recordable: the optimizer can be part of a CUDA graph.
+        recordable_only_fused: its fused implementation can, no other.
         rebuild_problem: why the optimizer cannot be built anew with other settings, or None.
         own_step: the optimizer's step is the workload's or a library's, not torch's.
         sparse_gradients: an embedding gives gradients of the rows that it looked up alone.
@@ -49,6 +50,7 @@ class WorkloadFacts:
     optimizer_class: str = "AdamW"
     optimizer_impls: tuple[str, ...] = ()
     recordable: bool = False
+    recordable_only_fused: bool = False
     rebuild_problem: str | None = None
     own_step: bool = False
     sparse_gradients: bool = False

@@ -185,7 +185,7 @@ def _cuda_graph(site: Site) -> tuple[Value, ...] | Out:
         return Out("a step is recorded on one device only")
     if site.facts.rebuild_problem:
         return Out(site.facts.rebuild_problem)
-    if not site.facts.recordable:
+    if not (site.facts.recordable or site.facts.recordable_only_fused):
         return Out(f"{site.facts.optimizer_class} does not take capturable")
     return _cuda_only(site, CUDA_GRAPH)
 

@@ -92,12 +92,28 @@ def recordable(optimizer: Optimizer) -> Optimizer:
     """Return an optimizer of the same class and arguments that a CUDA graph can hold.
 
     Raises:
-        InvalidPlanError: when its constructor does not take `capturable`, or something would be
-            lost.
+        InvalidPlanError: when its constructor does not take `capturable`, and it is no fused SGD;
+            or something would be lost.
     """
-    if "capturable" not in _accepted(optimizer):
-        raise InvalidPlanError(f"{type(optimizer).__name__} does not take capturable=True")
-    return _rebuilt(optimizer, {"capturable": True})
+    if "capturable" in _accepted(optimizer):
+        return _rebuilt(optimizer, {"capturable": True})
+    if optimizer.defaults.get("fused") and _is_sgd(optimizer):
+        return optimizer
+    raise InvalidPlanError(f"{type(optimizer).__name__} does not take capturable=True")
+
+
+def recordable_only_fused(optimizer: Optimizer) -> bool:
+    """Whether a CUDA graph can hold its fused implementation, and no other.
+
+    SGD keeps nothing on the host but its rate, which its fused kernel reads from the device.
+    """
+    if not _is_sgd(optimizer):
+        return False
+    return takes(lambda: recordable(with_implementation(optimizer, "fused")))
+
+
+def _is_sgd(optimizer: Optimizer) -> bool:
+    return isinstance(optimizer, torch.optim.SGD) and not has_own_step(optimizer)
 
 
 def takes(build: Callable[[], Optimizer]) -> bool:

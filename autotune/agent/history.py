@@ -137,6 +137,11 @@ class History:
         return next(ran, None)
 
     @property
+    def reference(self) -> Plan:
+        """What plans are compared with: the baseline that ran, before one did the user's own."""
+        return self.baseline.plan if self.baseline else self.space.baseline
+
+    @property
     def diagnosis(self) -> Diagnosis | None:
         """What limits the step of the baseline, None before that was looked at."""
         return self.baseline.result.diagnosis if self.baseline else None

@@ -141,6 +141,7 @@ def test_a_guarded_value_is_in_only_where_it_is_asked_for():
 
 NOT_RECORDED = {
     "compile_mode": {"compile_mode": "reduce-overhead"},
+    "optimizer_impl": {"optimizer_impl": "default"},
     "precision": {"precision": "fp16"},
     "accumulation": {"batch_size": 16},
     "activation_checkpointing": {"activation_checkpointing": "full"},
@@ -150,11 +151,22 @@ NOT_RECORDED = {
 @pytest.mark.parametrize("case", NOT_RECORDED)
 def test_what_the_host_must_do_in_a_step_excludes_its_recording(case):
     """One launch leaves the host nothing to do in between."""
-    facts, values = replace(FACTS, recordable=True, global_batch_size=32), NOT_RECORDED[case]
+    facts = replace(FACTS, recordable_only_fused=True, global_batch_size=32)
     space = build_space(facts, GPU_MACHINE, Narrowing(allow=("step",)))
-    assert space.possible({"cuda_graph": "step"}) is not None
-    assert space.possible({"cuda_graph": "step", **values}) is None
+    recorded, values = {"cuda_graph": "step", "optimizer_impl": "fused"}, NOT_RECORDED[case]
+    assert space.possible(recorded) is not None
+    assert space.possible(recorded | values) is None
     assert space.possible(values) is not None
+
+
+def test_an_optimizer_recorded_only_as_one_kernel_names_that_kernel():
+    """Where the recording is fixed; any other optimizer has it with each implementation."""
+    assert build_space(
+        replace(FACTS, recordable=True), GPU_MACHINE, Narrowing(fix=(("cuda_graph", "step"),))
+    )
+    sgd = replace(FACTS, recordable_only_fused=True)
+    with pytest.raises(PlanError, match="use optimizer_impl=fused"):
+        build_space(sgd, GPU_MACHINE, Narrowing(fix=(("cuda_graph", "step"),)))
 
 
 def test_an_optimizer_that_cannot_be_recorded_says_so():

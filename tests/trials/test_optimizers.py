@@ -10,6 +10,7 @@ from autotune.trials.optimizers import (
     build_optimizer,
     rebuild_problem,
     recordable,
+    recordable_only_fused,
     steps_with,
     takes,
     with_implementation,
@@ -144,10 +145,23 @@ def test_a_recordable_optimizer_is_the_users():
     assert all(group["betas"] == (0.8, 0.9) for group in got.param_groups)
 
 
+class Clipping(torch.optim.SGD):
+    """With a step of its own, of which nobody knows what it keeps on the host."""
+
+    def step(self, closure=None):
+        return super().step(closure)
+
+
 def test_an_optimizer_that_cannot_be_recorded_is_refused():
-    """SGD keeps its rate as a number."""
+    """SGD reads its rate as a number, but for its fused kernel."""
+    sgd = torch.optim.SGD(parameters(), lr=0.1, momentum=0.9)
     with pytest.raises(InvalidPlanError, match="SGD does not take capturable"):
-        recordable(torch.optim.SGD(parameters(), lr=0.1))
+        recordable(sgd)
+    fused = with_implementation(sgd, "fused")
+    assert recordable(fused) is fused
+    assert recordable_only_fused(sgd)
+    others = (torch.optim.AdamW, torch.optim.Adagrad, Clipping)
+    assert not any(recordable_only_fused(kind(parameters(), lr=0.1)) for kind in others)
 
 
 HELD = """

@@ -117,7 +117,7 @@ class Ending:
         return bool(repeated) and repeated[0].speedup.half_width < self.settings.gain
 
     def _field(self, history: History, num_finalists: int) -> list[Plan]:
-        baseline = history.baseline.plan if history.baseline else history.space.baseline
+        baseline = history.reference
         return [baseline, *finalists(history)[:num_finalists]]
 
     def _schedule_s(self, history: History, num_finalists: int, rounds: int) -> float:
@@ -146,7 +146,7 @@ def attempts(plan: Plan, history: History) -> int:
 
 def flipped_back(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
     """Yield each knob that the plan changes, with the plan without that change."""
-    baseline = history.baseline.plan if history.baseline else history.space.baseline
+    baseline = history.reference
     for name in plan:
         if name not in baseline or plan[name] == baseline[name] or name == "accumulation":
             continue

@@ -66,7 +66,7 @@ def _flips(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
 
 
 def _changed(plan: Plan, history: History) -> Iterator[tuple[str, Value]]:
-    baseline = history.baseline.plan if history.baseline else history.space.baseline
+    baseline = history.reference
     for name, old in baseline.items:
         if name in plan and plan[name] != old:
             yield name, old

@@ -111,7 +111,7 @@ def reference(plan: Plan, history: History) -> Plan:
     """
     kept = _BATCH | {"activation_checkpointing"} | set(dict(history.space.facts.user_knobs))
     eager: dict[str, Value] = {"compile_mode": "off", "precision": "fp32"}
-    baseline = history.baseline.plan if history.baseline else history.space.baseline
+    baseline = history.reference
     values = {**baseline.values, **eager}
     values |= {name: value for name, value in plan.items if name in kept}
     values.pop("compile_scope", None)

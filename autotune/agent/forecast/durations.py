@@ -20,7 +20,7 @@ _FIRST_STEP_S = {
 # Of `default`, where it is known how many operations a step on a GPU launches.
 _ANY_FIRST_STEP_S, _FIRST_STEP_OF_OP_S = 4.0, 0.0175
 _LEAST_SCALE = 0.5
-_BLOCK_SHARE = 0.3  # of the whole model's first step, where only the repeated block is compiled
+_BLOCK_SHARE = 0.45  # of the whole model's first step, where only the repeated block is compiled
 _UNKNOWN_S = 10.0
 _CACHED = 0.5  # part of the first step that the compiler's cache saves at least
 _CHECK_COST = 1.25  # of a trial: it runs the eager twin beside the plan
@@ -68,7 +68,7 @@ def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
 
 def least_ending_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the seconds that confirming and checking `plan` takes at the least."""
-    own_plan = history.baseline.plan if history.baseline else history.space.baseline
+    own_plan = history.reference
     once_each_s = sum(expected_s(p, history, hardware) for p in (own_plan, plan))
     return once_each_s + check_s(plan, history, hardware)
 

@@ -63,7 +63,7 @@ _EFFECTS: dict[str, dict[str, dict[Value, Effect]]] = {
         "memory_format": {"channels_last": Effect(device=1.3)},
         "cudnn_benchmark": {True: Effect(device=1.06)},
         "pin_memory": {True: _both(1.01)},
-        "compile_scope": {"block": Effect(device=0.92)},
+        "compile_scope": {"block": Effect(device=0.98)},
         "activation_checkpointing": _RECOMPUTING,
     },
     "cpu": {
