@@ -9,7 +9,9 @@ from autotune.search_space.plan import Plan
 FSDP = ("fsdp_zero2", "fsdp_zero3", "hsdp")
 # Those for which torch's `DTensor` has a rule.
 _FUSED_ON_PARTS = ("Adam", "AdamW")
-_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
+_HALF = ("bf16", "fp16")
+# Modes of the compiler that record CUDA graphs.
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,8 @@ class Conflict:
 
 
 # Seen on two ranks on a CPU (torch 2.13), save these: channels_last, from the sources of
-# `fully_shard`; CUDA graphs, from https://github.com/pytorch/pytorch/issues/164264 and from
+# `fully_shard`; CUDA graphs, from https://github.com/pytorch/pytorch/issues/164264 and
+# https://github.com/pytorch/pytorch/issues/169545, and from
 # https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs.
 CONFLICTS: tuple[Conflict, ...] = (
     Conflict(
@@ -38,6 +41,21 @@ CONFLICTS: tuple[Conflict, ...] = (
         ),
         reason="with static_graph DDP averages gradients in every backward pass, which "
         "accumulation puts off",
+    ),
+    Conflict(
+        knobs=("compile_mode", "accumulation"),
+        found=lambda plan, facts: (
+            plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
+            and int(plan.get("accumulation", 1)) > 1
+        ),
+        reason="each replay of a CUDA graph overwrites the gradients that the one before it left "
+        "in its memory; use compile_mode=default",
+    ),
+    Conflict(
+        knobs=("sharding", "precision"),
+        found=lambda plan, facts: facts.has_batch_norm and casts_blocks(plan),
+        reason="FSDP computes batch norms in half precision, whose running statistics are fp32; "
+        "use sharding=ddp",
     ),
     Conflict(
         knobs=("memory_format", "sharding"),
@@ -50,7 +68,7 @@ CONFLICTS: tuple[Conflict, ...] = (
     Conflict(
         knobs=("compile_mode", "sharding"),
         found=lambda plan, facts: (
-            _is_fsdp(plan) and plan.get("compile_mode", "off") in _CUDA_GRAPHS
+            _is_fsdp(plan) and plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
         ),
         reason="CUDA graphs replay fixed addresses, and FSDP gathers parameters to new ones; "
         "use compile_mode=default",
@@ -68,7 +86,7 @@ CONFLICTS: tuple[Conflict, ...] = (
     Conflict(
         knobs=("cuda_graph", "compile_mode"),
         found=lambda plan, facts: (
-            _is_recorded(plan) and plan.get("compile_mode", "off") in _CUDA_GRAPHS
+            _is_recorded(plan) and plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
         ),
         reason="that mode records CUDA graphs of its own, which cannot be recorded in turn; use "
         "compile_mode=default",
@@ -110,6 +128,11 @@ def conflict(plan: Plan, facts: WorkloadFacts) -> Conflict | None:
 
 def _is_recorded(plan: Plan) -> bool:
     return plan.get("cuda_graph", "off") == "step"
+
+
+def casts_blocks(plan: Plan) -> bool:
+    """Whether whole blocks are cast to half precision, as FSDP does, and not by operation."""
+    return _is_fsdp(plan) and plan.get("precision", "fp32") in _HALF
 
 
 def _is_fsdp(plan: Plan) -> bool:

@@ -25,6 +25,7 @@ class WorkloadFacts:
         recordable_only_fused: its fused implementation can, no other.
         rebuild_problem: why the optimizer cannot be built anew with other settings, or None.
         own_step: the optimizer's step is the workload's or a library's, not torch's.
+        shared_across: which parameter stands in several blocks, or in one and beside it, or None.
         sparse_gradients: an embedding gives gradients of the rows that it looked up alone.
         varies: which modules run, or how often, is not the same in every step.
         compiler_problem: why torch.compile cannot work here, or None when it can.
@@ -53,6 +54,7 @@ class WorkloadFacts:
     recordable_only_fused: bool = False
     rebuild_problem: str | None = None
     own_step: bool = False
+    shared_across: str | None = None
     sparse_gradients: bool = False
     varies: bool = False
     compiler_problem: str | None = None

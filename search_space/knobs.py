@@ -177,7 +177,17 @@ def _optimizer_impl(site: Site) -> tuple[Value, ...] | Out:
         return Out(site.facts.rebuild_problem)
     if not site.facts.optimizer_impls:
         return Out(f"{site.facts.optimizer_class} takes neither foreach nor fused")
-    return ("default", *site.facts.optimizer_impls)
+    impls = site.facts.optimizer_impls
+    return ("default", *(i for i in impls if not (i == "fused" and _missing_impls(site))))
+
+
+def _missing_impls(site: Site) -> str:
+    if not (site.facts.varies and "fused" in site.facts.optimizer_impls):
+        return ""
+    # Of torch's own only SGD's; who derives from it has another name.
+    if site.facts.optimizer_class in ("Adam", "AdamW", "Adagrad"):
+        return ""
+    return "without fused: its kernel needs a gradient of each parameter in every step"
 
 
 def _cuda_graph(site: Site) -> tuple[Value, ...] | Out:
@@ -236,6 +246,8 @@ def _not_for(sharding: str, facts: WorkloadFacts) -> str | None:
         )
     if sharding in FSDP and facts.varies:
         return "which modules run differs from step to step, and ranks wait for each other in each"
+    if sharding in FSDP and facts.shared_across:
+        return facts.shared_across
     if sharding in FSDP and facts.sparse_gradients:
         return "it cannot cut the sparse gradients of an embedding"
     return None
@@ -342,6 +354,7 @@ CATALOGUE: tuple[Knob, ...] = (
         doc="implementation of the user's optimizer: one kernel per tensor list, or one in all",
         numerics=Numerics.ROUNDING,
         values=_optimizer_impl,
+        missing=_missing_impls,
         known=("default", "foreach", "fused"),
     ),
     Knob(

@@ -238,7 +238,7 @@ def batch_does_not_divide(name: str, size: int, total: int, num_ranks: int = 1) 
     near = [d for d in range(1, total + 1) if total % (d * num_ranks) == 0]
     below = [d for d in near if d < size][-1:]
     above = [d for d in near if d > size][:1]
-    use = " or ".join(str(d) for d in below + above)
+    use = " or ".join(str(d) for d in below + above) or f"a number of ranks that divides {total}"
     return (
         f"{name}={size}{on_ranks(num_ranks)} does not divide GLOBAL_BATCH_SIZE={total}; use {use}"
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.search_space.plan import Plan
 from autotune.trials.blocks import find_blocks
@@ -49,9 +50,7 @@ def build_step(
         optimizer = build_optimizer(workload, plan, model, ranks.place)
         loader = build_loader(workload, plan, seed, ranks)
         if ranks.place.rank:
-            # Alike until here, so that the models are; from now on each draws its own dropout.
-            # Orders of samples, by others' random numbers too, must stay alike.
-            torch.manual_seed(seed + ranks.place.rank)
+            _draw_alone(seed + ranks.place.rank, loader)
         return Step(
             model=model,
             sharded=sharded,
@@ -62,6 +61,17 @@ def build_step(
             device=device,
             settings=_kept_open(settings.pop_all()),
         )
+
+
+def _draw_alone(seed: int, loader: DataLoader[Any]) -> None:
+    """Let this rank draw its own dropout; until here all drew alike, so that their models are.
+
+    Orders of samples must stay alike. That of a stream may come from torch's numbers on the host.
+    """
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        torch.cuda.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def _kept_open(settings: contextlib.ExitStack) -> contextlib.ExitStack:

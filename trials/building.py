@@ -8,15 +8,22 @@ values come from the modules' own `reset_parameters` then, with the same seed on
 that all parts are of one model.
 """
 
+import functools
+import gc
+import inspect
+import math
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
+from autotune.trials.failure import InvalidPlanError
 from autotune.trials.ranks import Ranks
 from autotune.trials.seeding import seed_all
 from autotune.trials.workload import Workload
@@ -25,6 +32,8 @@ from autotune.trials.workload import Workload
 _SHARE_OF_HOST = 0.8
 # A whole model that is only there to be cut leaves room for the parts and for gathering them.
 _SHARE_OF_DEVICE = 0.25
+_UNSET = math.nan
+_CACHED = type(functools.lru_cache(lambda: None))
 
 
 def build_on_device(workload: Workload, plan: Plan, device: torch.device) -> nn.Module:
@@ -47,7 +56,11 @@ def _has_loose_tensors(model: nn.Module) -> bool:
 
     `model.to(device)` leaves them where they were made, and the model's code may count on that.
     """
-    return any(isinstance(held, Tensor) for m in model.modules() for held in vars(m).values())
+    of_modules = ("_parameters", "_buffers", "_modules")
+    attributes = (
+        held for m in model.modules() for name, held in vars(m).items() if name not in of_modules
+    )
+    return any(isinstance(leaf, Tensor) for held in attributes for leaf in tree_leaves(held))
 
 
 def build_for_parts(
@@ -89,20 +102,56 @@ def _without_values(workload: Workload, plan: Plan) -> nn.Module | None:
         raise
     except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
         return None
+    finally:
+        _forget_cached(workload.path.parent)
+
+
+def _forget_cached(folder: Path) -> None:
+    """Clear what functions of the workload's own cached: it may be tensors without values."""
+    for one in gc.get_objects():
+        if type(one) is _CACHED:
+            code = getattr(inspect.unwrap(one), "__code__", None)
+            if code is not None and folder in Path(code.co_filename).parents:
+                one.cache_clear()
 
 
 def can_be_filled(model: nn.Module) -> bool:
     """Whether every module that has no values can make its own, and none shares another's."""
     names = dict(model.named_parameters(remove_duplicate=False))
     tied = len(names) != len(set(names.values()))
-    return not tied and all(hasattr(module, "reset_parameters") for module in _hollow(model))
+    if tied or _has_loose_tensors(model):
+        return False
+    return all(hasattr(module, "reset_parameters") for module in _hollow(model))
 
 
 def materialise(module: nn.Module, device: str) -> None:
-    """Give every parameter and buffer on the meta device memory on `device`, and its value."""
+    """Give every parameter and buffer on the meta device memory on `device`, and its value.
+
+    Raises:
+        InvalidPlanError: naming a tensor that the module's `reset_parameters` leaves as it was.
+    """
     for owner in list(_hollow(module)):
         owner.to_empty(device=device, recurse=False)
+        with torch.no_grad():
+            for tensor in _own(owner):
+                tensor.fill_(_UNSET if tensor.is_floating_point() else 0)
         owner.reset_parameters()  # type: ignore[operator]  # `can_be_filled` has seen it
+        _check_filled(owner)
+
+
+def _check_filled(owner: nn.Module) -> None:
+    # Only torch's own modules are known to fill what cannot hold a NaN to be recognised by.
+    is_torchs = type(owner).__module__.startswith("torch.")
+    for name, tensor in (
+        *owner.named_parameters(recurse=False),
+        *owner.named_buffers(recurse=False),
+    ):
+        unset = tensor.isnan().any() if tensor.is_floating_point() else not is_torchs
+        if unset:
+            raise InvalidPlanError(
+                f"{type(owner).__name__}.reset_parameters() gives {name} no value, as far as one "
+                "can tell, and the model is too large to be built whole by each rank; set it there"
+            )
 
 
 def _hollow(model: nn.Module) -> Iterator[nn.Module]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from autotune.errors import WorkloadError
+from autotune.errors import PlanError, WorkloadError
 from autotune.trials.peers import PEER_TEXTS
 from autotune.trials.result import Outcome, Phase, TrialResult, is_disk_full
 
@@ -22,7 +22,7 @@ class DivergedError(Exception):
     """The loss became NaN or infinite."""
 
 
-class InvalidPlanError(Exception):
+class InvalidPlanError(PlanError):
     """The plan cannot be applied to this workload, for a reason only seen when it is tried."""
 
 

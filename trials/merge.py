@@ -29,6 +29,8 @@ def merge(results: Sequence[TrialResult]) -> TrialResult:
         return results[0]
     rank = min(failed, key=lambda rank: (results[rank].peer_lost, _telling(results[rank]), rank))
     cause = results[rank]
+    if cause.outcome is Outcome.DIVERGED:
+        return cause  # the loss is the mean over all ranks
     return replace(cause, error=f"rank {rank}: {cause.error or cause.outcome.value}")
 
 

@@ -176,6 +176,11 @@ def _sharded(optimizer: Optimizer) -> Optimizer:
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  for zero1 only
 
+    if has_own_step(optimizer):
+        raise InvalidPlanError(
+            f"{type(optimizer).__name__} has a step of its own, which would see a part of the "
+            "gradients on each rank; use sharding=ddp or fsdp_zero2"
+        )
     _rebuilt(optimizer, {})  # each rank will do it, for its part
     return ZeroRedundancyOptimizer(
         optimizer.param_groups, type(optimizer), **_arguments(optimizer)
@@ -224,6 +229,15 @@ def _check_nothing_lost(optimizer: Optimizer, rebuilt: Optimizer) -> None:
 
 
 def _is_lost(value: Any, new: Any) -> bool:
+    """Whether the new value may mean something else; of hooks and state, only their number."""
     if isinstance(value, dict) and isinstance(new, dict):
-        return len(new) < len(value)
-    return new is _MISSING or (isinstance(value, bool | int | float | str) and new != value)
+        named = ((key, held) for key, held in value.items() if isinstance(key, str))
+        return len(new) < len(value) or any(_is_lost(v, new.get(k, _MISSING)) for k, v in named)
+    if type(value) is not type(new):
+        return True
+    if isinstance(value, torch.Tensor):
+        return not torch.equal(value, new)
+    try:
+        return bool(value != new)
+    except ValueError:  # an array of answers
+        return True

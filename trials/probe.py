@@ -44,6 +44,7 @@ from autotune.trials.optimizers import (
     with_implementation,
 )
 from autotune.trials.request import ProbeRequest, Rejection
+from autotune.trials.sharding import shared_across
 from autotune.trials.workload import Workload, default_batch_size, load_workload
 
 _LOADER_PROBE_S = 0.5
@@ -95,6 +96,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         recordable_only_fused="fused" in impls and recordable_only_fused(optimizer),
         rebuild_problem=rebuild_problem(optimizer),
         own_step=has_own_step(optimizer),
+        shared_across=shared_across(model, blocks),
         sparse_gradients=sparse,
         varies=varying,
         compiler_problem=compiler_problem(hardware),

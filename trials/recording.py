@@ -72,13 +72,16 @@ class RecordedStep:
         Raises:
             InvalidPlanError: when the step cannot be recorded, or does what a replay would not.
         """
+        if self._graph is not None and not self._has_settings():
+            # Real steps first: what they make of a new state, a graph would make each time.
+            self._graph, self._num_before = None, 0
         if self._num_before < _STEPS_BEFORE:
             self._num_before += 1
             train = self._watched if self._num_before == _STEPS_BEFORE else self._beside
             return train(batch)
         if self._graph is not None and not alike(batch, self._input):
             return self._beside(batch)
-        if self._graph is None or not self._has_settings():
+        if self._graph is None:
             self._graph = self._record(batch)
         else:
             self._refill(batch)

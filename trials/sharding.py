@@ -80,7 +80,7 @@ def shard(
         return OneDevice(model)
     strategy = str(plan.get("sharding", "ddp"))
     if strategy == "hsdp":
-        return _fsdp(model, blocks, plan, _grid(place, kind), reshard=True)
+        return _fsdp(model, blocks, plan, _grid(ranks, kind), reshard=True)
     if strategy in FSDP:
         mesh = init_device_mesh(kind, (place.world_size,), mesh_dim_names=("shard",))
         return _fsdp(model, blocks, plan, mesh, reshard=strategy == "fsdp_zero3")
@@ -131,7 +131,7 @@ class Replicated:
     def __init__(self, model: nn.Module, plan: Plan, ranks: Ranks) -> None:
         self._loss_of, self._plan, self._ranks = _LossOf(model), plan, ranks
         self.ddp = _ddp(self._loss_of, plan)
-        self._is_settled = bool(plan.get("static_graph", False))
+        self._is_settled = _is_static(plan)
 
     def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
         """See `Sharded`.
@@ -193,7 +193,7 @@ def _ddp(loss_of: _LossOf, plan: Plan, *, searches: bool = False) -> Distributed
         # Given a size, DDP makes its first bucket as large; torch's own default starts small.
         bucket_cap_mb=None if bucket_mb == _TORCHS_BUCKET_MB else bucket_mb,
         gradient_as_bucket_view=bool(plan.get("gradient_as_bucket_view", False)),
-        static_graph=bool(plan.get("static_graph", False)),
+        static_graph=_is_static(plan),
         find_unused_parameters=searches,
         # Then parameters are alike, and sending them again would spoil the graph that there is.
         init_sync=not searches,
@@ -202,6 +202,11 @@ def _ddp(loss_of: _LossOf, plan: Plan, *, searches: bool = False) -> Distributed
     if hook is not None:
         ddp.register_comm_hook(None, hook)
     return ddp
+
+
+def _is_static(plan: Plan) -> bool:
+    """A plan for other ranks may accumulate here, with which a static graph fails."""
+    return bool(plan.get("static_graph", False)) and int(plan.get("accumulation", 1)) == 1
 
 
 class FullySharded:
@@ -243,6 +248,9 @@ def _fsdp(
     model: nn.Module, blocks: Sequence[nn.Module], plan: Plan, mesh: DeviceMesh, *, reshard: bool
 ) -> FullySharded:
     _check_no_hooks(model)
+    shared = shared_across(model, blocks)
+    if shared is not None:
+        raise InvalidPlanError(f"{shared}; use sharding=ddp or zero1")
     policy = _policy(plan, output_dtype=None)
     for block in blocks:
         materialise(block, mesh.device_type)
@@ -255,6 +263,22 @@ def _fsdp(
     return FullySharded(model)
 
 
+def shared_across(model: nn.Module, blocks: Sequence[nn.Module]) -> str | None:
+    """Return which parameter FSDP would have to cut with two parts of the model, or None.
+
+    It cuts each block by itself and the rest as one, and a parameter belongs to one of these.
+    """
+    paths = ((f"{path}.", m) for path, m in model.named_modules(remove_duplicate=False))
+    parts = {path: module for path, module in paths if module in set(blocks)}
+    seen: dict[nn.Parameter, tuple[nn.Module | None, str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        part = next((block for path, block in parts.items() if name.startswith(path)), None)
+        first_part, first = seen.setdefault(parameter, (part, name))
+        if part is not first_part:
+            return f"{first} and {name} are one parameter, in parts that FSDP cuts by themselves"
+    return None
+
+
 def _policy(plan: Plan, output_dtype: torch.dtype | None) -> MixedPrecisionPolicy:
     """Return the precision as FSDP's policy: half the traffic, gradients summed in fp32."""
     half = _HALF.get(str(plan.get("precision", "fp32")))
@@ -265,8 +289,14 @@ def _policy(plan: Plan, output_dtype: torch.dtype | None) -> MixedPrecisionPolic
     )
 
 
-def _grid(place: RankPlace, kind: str) -> DeviceMesh:
-    rows, columns = grid_shape(place)
+def _grid(ranks: Ranks, kind: str) -> DeviceMesh:
+    on_nodes = {int(size) for (size,) in ranks.gather(float(ranks.place.local_world_size))}
+    if len(on_nodes) > 1:
+        raise InvalidPlanError(
+            f"hsdp needs as many ranks on each node, and here are nodes with {sorted(on_nodes)}; "
+            "use fsdp_zero3"
+        )
+    rows, columns = grid_shape(ranks.place)
     return init_device_mesh(kind, (rows, columns), mesh_dim_names=("replicate", "shard"))
 
 

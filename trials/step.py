@@ -11,13 +11,13 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.search_space.conflicts import CUDA_GRAPH_MODES
 from autotune.search_space.plan import Plan
 from autotune.trials.python_state import python_state
 from autotune.trials.recording import RecordedStep
 from autotune.trials.sharding import ComputeLoss, Sharded
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 _STEPS_OF_CUDA_GRAPHS = 3
 
 
@@ -67,7 +67,7 @@ class Step:
         self._precision = str(plan.get("precision", "fp32"))
         # FSDP's own policy computes in half precision instead.
         self._dtype = None if sharded.casts else _AUTOCAST.get(self._precision)
-        self._marks_graphs = plan.get("compile_mode", "off") in _CUDA_GRAPH_MODES
+        self._marks_graphs = plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
         scaled = self._precision == "fp16"
         self._scaler = torch.amp.GradScaler(device.type) if scaled else None
         self._non_blocking = bool(plan.get("pin_memory", False))

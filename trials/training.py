@@ -46,7 +46,8 @@ def apply(
     Raises:
         WorkloadError: when the workload breaks its contract.
         PlanError: when the plan names a knob that neither autotune nor the workload has, or was
-            made for another number of ranks and GLOBAL_BATCH_SIZE does not say how to adjust it.
+            made for another number of ranks and GLOBAL_BATCH_SIZE does not say how to adjust it,
+            or cannot be applied to this workload.
     """
     contract = _read(workload)
     _check_knobs(plan, contract)

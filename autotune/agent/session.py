@@ -176,9 +176,11 @@ def measure_plan(
 
 def describe_failure(result: TrialResult) -> str:
     """Return what happened to a failed trial, with the end of its output."""
-    text = f"the trial ended as {result.outcome.value} in phase {result.phase.value}"
+    text, error = f"the trial ended as {result.outcome.value}", str(result.error)
+    phase = f"in phase {result.phase.value}"
+    where = "" if phase in error else f" {phase}"
     tail = result.traceback or result.log_tail
-    return f"{text}: {result.error}" + (f"\n{tail.rstrip()}" if tail else "")
+    return f"{text}{where}: {error}" + (f"\n{tail.rstrip()}" if tail else "")
 
 
 def _open_run(

@@ -38,9 +38,17 @@ def spaces_of(
     if num_ranks == 1:
         return Spaces(whole=whole, scouting=None)
     fixed = tuple((name, text) for name, text in narrowing.fix if name not in _ONLY_AMONG_RANKS)
-    return Spaces(
-        whole=whole, scouting=build_space(facts, hardware, replace(narrowing, fix=fixed))
+    of_scouts = replace(narrowing, fix=fixed)
+    scouting = build_space(facts, hardware, of_scouts)
+    # What ranks cannot have, no scout shall win by.
+    missing = tuple(
+        (d.knob.name, str(d.values[0]))
+        for d in scouting.domains
+        if d.varies and d.knob.name in whole.out and d.knob.name not in _ONLY_AMONG_RANKS
     )
+    if missing:
+        scouting = build_space(facts, hardware, replace(of_scouts, fix=(*fixed, *missing)))
+    return Spaces(whole=whole, scouting=scouting)
 
 
 def this_machine(num_ranks: int) -> Hardware:

@@ -9,6 +9,8 @@ import typer
 from autotune.cli.live import memory
 from autotune.cli.output import AsJson, print_facts, print_json
 from autotune.cli.parsing import absolute, parse_fixed
+from autotune.errors import UsageError
+from autotune.export.contents import PlanFile
 from autotune.export.plan_file import load_plan_file
 from autotune.search_space.plan import Plan, Value, describe_diff
 from autotune.trials.result import Measurement
@@ -32,6 +34,7 @@ def measure(
     values: dict[str, Value] = file.plan.values if file else {}
     values |= dict(parse_fixed(fix))
     num_ranks = gpus_per_trial or (file and file.ranks) or 1
+    _check_ranks(file, num_ranks)
     measured_plan, baseline, result = measure_plan(
         absolute(model), values, num_ranks=num_ranks, seed=seed
     )
@@ -43,6 +46,14 @@ def measure(
     if num_ranks > 1:
         print_facts([("ranks", str(num_ranks))])
     print_facts(_facts(measured_plan, baseline, result.measurement))
+
+
+def _check_ranks(file: PlanFile | None, num_ranks: int) -> None:
+    if file and file.ranks not in (None, num_ranks):
+        raise UsageError(
+            f"the plan is for {file.ranks} ranks and --gpus-per-trial is {num_ranks}; leave that "
+            "out, or tune for as many"
+        )
 
 
 def _facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str, str]]:

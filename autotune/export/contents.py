@@ -11,6 +11,15 @@ from autotune.storage.records import RunRecord, RunState, TrialRecord
 from autotune.storage.sql import SqlStore
 from autotune.trials.result import Outcome, Purpose
 
+_GO_ON = "run the same command again to go on with it"
+_HOW_TO_WIN = {
+    RunState.RUNNING: "wait for its end",
+    RunState.KILLED: _GO_ON,
+    RunState.INTERRUPTED: _GO_ON,
+    RunState.FAILED: "mend what its error says and start another one",
+    RunState.DONE: "start another one",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
@@ -85,11 +94,9 @@ def plan_file_of(run: RunRecord) -> PlanFile:
     """
     winner = run.winner
     if winner is None:
-        is_going = run.state is RunState.RUNNING
-        how = "wait for its end" if is_going else "run the same command again to go on with it"
         raise UsageError(
-            f"run {run.name} is {run.state.value} and has no winner; {how}, or name one of its "
-            "trials with --trial N"
+            f"run {run.name} is {run.state.value} and has no winner; {_HOW_TO_WIN[run.state]}, or "
+            "name one of its trials with --trial N"
         )
     return PlanFile(
         plan=winner.plan,

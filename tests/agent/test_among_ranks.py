@@ -1,11 +1,13 @@
 """What is proposed, and what is known to fit, where a trial has several devices."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from autotune.agent import spaces
-from autotune.agent.forecast.memory import cannot_fit
+from autotune.agent.conclusion.numerics import checks
+from autotune.agent.forecast.memory import cannot_fit, expected_peak
 from autotune.agent.forecast.roofline import Roofline
 from autotune.agent.history import Done, History
 from autotune.agent.proposers.sampler import Sampler
@@ -15,7 +17,7 @@ from autotune.errors import UsageError
 from autotune.search_space.conflicts import conflict
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.result import Outcome, Purpose, TrialResult
-from tests.agent.world import CPU, GIB, GPT, GPU, ok
+from tests.agent.world import CPU, GIB, GPT, GPU, ok, passed
 
 FOUR = replace(GPU, num_devices=4, num_cores=64)
 OOM = TrialResult(outcome=Outcome.OOM, error="out of memory", total_s=5.0)
@@ -51,6 +53,41 @@ def test_what_only_ranks_have_may_be_fixed():
     assert "sharding" not in found.scouting.baseline
     assert found.scouting.baseline["precision"] == "bf16"
     assert spaces_of(GPT, FOUR, Narrowing(), 1).scouting is None
+
+
+def test_scouts_try_nothing_that_ranks_cannot_have():
+    """A recorded step would win on one device, and be lost on the way to the others."""
+    facts = replace(GPT, recordable=True)
+    found = spaces_of(facts, FOUR, Narrowing(allow=("step",)), 4)
+    assert "cuda_graph" in found.whole.out
+    assert not found.scouting.by_name["cuda_graph"].varies
+    assert found.scouting.by_name["compile_mode"].varies
+
+
+def test_every_rank_of_ddp_holds_the_whole_model():
+    """Of 38.6 GiB, 19.4 are weights, gradients and moments, wherever nothing cuts them."""
+    facts = replace(GPT, num_parameters=1_300_000_000)
+    seen = ranks_history(({}, ok(50.0, memory=int(38.6 * GIB))), facts=facts)
+    plans = [{"batch_size": 32}, {"sharding": "fsdp_zero3"}]
+    peaks = [math.exp(expected_peak(seen.space.plan(plan), seen, FOUR)[0]) / GIB for plan in plans]
+    assert peaks[0] == pytest.approx(38.6 + 19.2, abs=0.3)
+    assert peaks[1] == pytest.approx(19.2 + 19.4 / 4, abs=0.3)
+
+
+def test_what_fsdp_computes_in_half_precision_has_a_check_of_its_own():
+    """It casts blocks, where autocast casts by operation."""
+    seen = ranks_history(({}, ok(50.0)))
+    plan = seen.space.plan({"precision": "bf16", "sharding": "zero1"})
+    check = Done(
+        number=2,
+        plan=plan,
+        purpose=Purpose.NUMERICS,
+        reason="",
+        result=TrialResult(outcome=Outcome.OK, numerics=passed()),
+    )
+    seen = replace(seen, done=(*seen.done, check))
+    assert checks(plan, seen)
+    assert not checks(seen.space.plan({"precision": "bf16", "sharding": "fsdp_zero2"}), seen)
 
 
 def ranks_history(*trials, facts=GPT):

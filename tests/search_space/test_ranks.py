@@ -8,7 +8,7 @@ from autotune.errors import PlanError, UsageError
 from autotune.search_space.conflicts import CONFLICTS, conflict
 from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import Narrowing, build_space
+from autotune.search_space.space import Narrowing, batch_does_not_divide, build_space
 from tests.search_space.machines import CPU_MACHINE, GPU_MACHINE
 from tests.search_space.test_space import FACTS, NOT_RECORDED
 
@@ -103,6 +103,8 @@ def test_a_global_batch_that_ranks_cannot_share_is_refused():
     """With the numbers of ranks that can."""
     with pytest.raises(UsageError, match=r"GLOBAL_BATCH_SIZE=30 .*evenly by 4 ranks; use 3 or 5"):
         build_space(replace(FACTS, global_batch_size=30), GPUS, num_ranks=4)
+    told = batch_does_not_divide("batch_size", 8, 32, 3)
+    assert told.endswith("use a number of ranks that divides 32")
 
 
 EXCLUDED = {
@@ -110,17 +112,29 @@ EXCLUDED = {
     "memory_format": {"sharding": "fsdp_zero3", "memory_format": "channels_last"},
     "optimizer_impl": {"sharding": "fsdp_zero2", "optimizer_impl": "fused"},
     "compile_mode": {"sharding": "fsdp_zero2", "compile_mode": "reduce-overhead"},
+    "sharding": {"sharding": "fsdp_zero2", "precision": "bf16"},
 }
 
 
 @pytest.mark.parametrize("case", EXCLUDED)
 def test_values_that_exclude_each_other_are_refused_when_named(case):
     """With both of them and the reason; and no search is offered such a plan."""
-    facts = replace(FACTS, global_batch_size=256, optimizer_class="SGD")
+    facts = replace(FACTS, global_batch_size=256, optimizer_class="SGD", has_batch_norm=True)
     space = build_space(facts, GPUS, num_ranks=4)
     with pytest.raises(PlanError, match=f"{case}=.* cannot run together: "):
         space.plan(EXCLUDED[case])
     assert space.possible(EXCLUDED[case]) is None
+
+
+def test_compiled_graphs_and_accumulation_exclude_each_other():
+    """On one device as among ranks."""
+    for num_ranks in (1, 2):
+        space = build_space(replace(FACTS, global_batch_size=256), GPUS, num_ranks=num_ranks)
+        whole = {"batch_size": 256 // num_ranks}
+        assert space.possible({"compile_mode": "reduce-overhead", **whole}) is not None
+        with pytest.raises(PlanError, match=r"compile_mode=.* cannot run together: "):
+            space.plan({"compile_mode": "reduce-overhead", "batch_size": 32})
+        assert space.possible({"compile_mode": "default", "batch_size": 32}) is not None
 
 
 def test_every_conflict_is_between_knobs_of_the_catalogue():

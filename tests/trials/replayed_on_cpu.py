@@ -1,7 +1,7 @@
 """CUDA graphs without CUDA: operations are noted, and run again on the tensors that they had."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -46,8 +46,10 @@ def on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, lambda tensor: (tensor.data_ptr(), 0))
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, trained: Sequence[Tensor]) -> list[Graph]:
-    """Put the stand-ins in torch's place; `trained` is what a recording must not change.
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, trained: Callable[[], Sequence[Tensor]]
+) -> list[Graph]:
+    """Put the stand-ins in torch's place; `trained` gives what a recording must not change.
 
     Returns:
         The graphs that were recorded, as they come.
@@ -58,11 +60,12 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, trained: Sequence[Tensor]) -> list
     @contextlib.contextmanager
     def record(graph: Graph, **_: Any) -> Iterator[None]:
         graphs.append(graph)
-        before = [tensor.detach().clone() for tensor in trained]
+        held = trained()
+        before = [tensor.detach().clone() for tensor in held]
         with _Noted(graph.operations):
             yield
         with torch.no_grad():
-            for tensor, value in zip(trained, before, strict=True):
+            for tensor, value in zip(held, before, strict=True):
                 tensor.copy_(value)
 
     class Stream:

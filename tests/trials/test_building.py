@@ -4,7 +4,16 @@ import pytest
 import torch
 
 from autotune.search_space.plan import Plan
-from autotune.trials.building import build_on_device, can_be_filled, copies_fit, device_has_room
+from autotune.trials.building import (
+    build_for_parts,
+    build_on_device,
+    can_be_filled,
+    copies_fit,
+    device_has_room,
+    materialise,
+)
+from autotune.trials.failure import InvalidPlanError
+from autotune.trials.ranks import ALONE
 from autotune.trials.workload import load_workload
 
 # Stands for a GPU: tensors there have no values that code on the host could read.
@@ -87,6 +96,18 @@ HOLLOW = {
         """,
         False,
     ),
+    "loose": (
+        """
+        class Rotated(nn.Linear):
+            def __init__(self):
+                super().__init__(16, 3)
+                self.tables = {"angles": [torch.linspace(0, 1, 16)]}
+
+        def build_model():
+            return nn.Sequential(Rotated())
+        """,
+        False,
+    ),
 }
 
 
@@ -97,6 +118,63 @@ def test_only_models_that_can_be_filled_again_are_built_without_values(case, wri
     workload = load_workload(write_workload(extra))
     with torch.device("meta"):
         assert can_be_filled(workload.model({})) is fillable
+
+
+MASKED = """
+class Masked(nn.Linear):
+    def __init__(self):
+        super().__init__(16, 3)
+        self.register_buffer("mask", torch.ones(3, dtype=KIND))
+        self.filled = False
+
+    def reset_parameters(self):
+        super().reset_parameters()
+        if FILLS and hasattr(self, "mask"):
+            self.mask = torch.full_like(self.mask, 2)
+
+def build_model():
+    return nn.Sequential(nn.Linear(16, 16), Masked())
+"""
+
+
+def test_a_tensor_that_reset_parameters_forgets_is_refused(write_workload):
+    """It would be whatever the memory held, and the losses those of another model."""
+    for kind, fills, refused in (
+        ("torch.float32", False, True),
+        ("torch.float32", True, False),
+        ("torch.bool", True, True),
+    ):
+        path = write_workload(MASKED.replace("KIND", kind).replace("FILLS", str(fills)))
+        with torch.device("meta"):
+            model = load_workload(path).model({})
+        if refused:
+            with pytest.raises(
+                InvalidPlanError, match=r"Masked.reset_parameters\(\) gives mask no"
+            ):
+                materialise(model, "cpu")
+        else:
+            materialise(model, "cpu")
+            assert model[1].mask.tolist() == [2.0] * 3
+
+
+def test_what_is_cached_of_a_model_without_values_is_forgotten(write_workload):
+    """The model that is built next would hold it."""
+    path = write_workload(
+        """
+        import functools
+
+        @functools.lru_cache
+        def table(size):
+            return torch.arange(float(size))
+
+        def build_model():
+            model = nn.Linear(16, 3)
+            model.register_buffer("table", table(3))
+            return model
+        """
+    )
+    model = build_for_parts(load_workload(path), Plan.of({}), torch.device("cpu"), ALONE)
+    assert model.table.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_copies_must_fit_into_what_is_free():

@@ -39,6 +39,7 @@ ORDERS = {
     "whole": ("yield from range(64)", True),
     "shared out": ("yield from range(worker.id if worker else 0, 64, 2 if worker else 1)", False),
     "shuffled": ("yield from torch.randperm(64).tolist()", True),
+    "shuffled, large": ("yield from random.sample(range(10_000), 10_000)", True),
     "random": ("yield from torch.randn(64)", False),
     "of its own": ("yield from (random.Random().random() for _ in range(64))", False),
     "held": ("yield from map(Held, torch.arange(64.0))", True),
@@ -88,6 +89,26 @@ def test_ranks_share_a_stream_unless_it_shares_itself_out(write_workload):
     for one, two in zip(first, second, strict=True):
         assert sorted(one + two) == list(range(16))
     assert first == [list(range(0, 16, 2)), *[[0, 1, 2, 3, 8, 9, 10, 11]] * 3]
+
+
+def _samples_trained_on(place, path, values):
+    """As a step under the plan reads them: by then each rank draws its own dropout."""
+    ranks = met(place)
+    plan = Plan.of({"batch_size": 4, **values})
+    with build_step(load_workload(path), plan, torch.device("cpu"), 0, ranks) as step:
+        return [int(number) for batch in step.loader for number in batch]
+
+
+SHUFFLED = {"torch": "torch.randperm(64).tolist()", "python": "random.sample(range(64), 64)"}
+
+
+@pytest.mark.parametrize("values", [{}, {"workers": 1}], ids=["alone", "worker"])
+@pytest.mark.parametrize("numbers", SHUFFLED)
+def test_ranks_share_one_order_of_a_stream_that_shuffles(numbers, values, write_workload):
+    """Each sample is read by one of them, once in an epoch."""
+    path = write_workload(STREAM.format(order=f"yield from {SHUFFLED[numbers]}"))
+    one, two = on_two_ranks(_samples_trained_on, path, values)
+    assert sorted(one + two) == list(range(64))
 
 
 LOADERS = {

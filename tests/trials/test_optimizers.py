@@ -37,6 +37,14 @@ class Clipped(torch.optim.AdamW):
         self.max_norm = max_norm
 
 
+class Ranged(Clipped):
+    """One whose argument is no single number, and a step that is not torch's."""
+
+    def __init__(self, params, limits=(-1.0, 1.0), *, foreach=None, capturable=False):
+        super().__init__(params, foreach=foreach, capturable=capturable)
+        self.limits = limits
+
+
 class Needing(torch.optim.AdamW):
     """An argument that must be given, and that it does not keep."""
 
@@ -71,6 +79,7 @@ HOLDING = {
     "state": with_state,
     "step": with_scheduler,
     "max_norm": lambda: Clipped(parameters(), max_norm=1.0),
+    "limits": lambda: Ranged(parameters(), limits=(-0.5, 0.5)),
 }
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import textwrap
 
 import pytest
 import torch
@@ -12,10 +13,12 @@ from autotune.trials.blocks import find_blocks
 from autotune.trials.building import materialise
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.loader import build_loader
+from autotune.trials.probe import probe
 from autotune.trials.ranks import ALONE, Ranks
 from autotune.trials.request import RankPlace
-from autotune.trials.sharding import grid_shape, shard
+from autotune.trials.sharding import grid_shape, shard, shared_across
 from autotune.trials.workload import load_workload
+from tests.search_space.machines import CPU_MACHINE
 from tests.trials.conftest import TINY
 from tests.trials.two_ranks import met, on_two_ranks
 
@@ -62,6 +65,7 @@ EXACT = dict(_exact_cases()) | {
     "buckets": {"bucket_mb": 1},
     "views": {"gradient_as_bucket_view": True, "accumulation": 2},
     "static": {"static_graph": True},
+    "static-2": {"static_graph": True, "accumulation": 2},
     "zero1-views": {"sharding": "zero1", "gradient_as_bucket_view": True},
     "zero1-fused": {"sharding": "zero1", "optimizer_impl": "fused"},
     "zero1-foreach": {"sharding": "zero1", "optimizer_impl": "foreach"},
@@ -390,6 +394,50 @@ def test_hsdp_refuses_groups_of_different_size():
     """Five ranks on a node make no two equal copies."""
     with pytest.raises(InvalidPlanError, match="5 ranks do not divide by 2"):
         grid_shape(RankPlace(world_size=5, local_world_size=5))
+
+
+def test_nodes_with_unequal_ranks_are_refused_by_all():
+    """Each would make other groups than its peers, and they would wait for ever."""
+
+    class Uneven(Ranks):
+        def gather(self, *values):
+            return [(1.0,), (2.0,), (2.0,)]
+
+    place = RankPlace(world_size=3, local_world_size=2)
+    with pytest.raises(InvalidPlanError, match=r"as many ranks on each node, .*\[1, 2\]"):
+        shard(torch.nn.Linear(2, 2), (), Plan.of({"sharding": "hsdp"}), Uneven(place=place), "cpu")
+
+
+def test_a_parameter_in_two_parts_is_refused(write_workload):
+    """The head's may be the embedding's: both are what is left for the root."""
+    shared = """
+        def build_model():
+            model = Normed()
+            model.{one} = model.{other}
+            return model
+    """
+    for one, other, parts in (
+        ("head.weight", "layers[0].linear.weight", 2),
+        ("layers[1].linear.weight", "layers[0].linear.weight", 2),
+        ("norm.bias", "norm.weight", 1),
+    ):
+        extra = SGD + textwrap.dedent(shared.format(one=one, other=other))
+        model = load_workload(write_workload(extra)).model({})
+        found = shared_across(model, list(model.layers))
+        assert (found is not None) == (parts == 2), found
+    both = "layers.0.linear.weight and layers.1.linear.weight are one parameter"
+    path = write_workload(
+        SGD + textwrap.dedent(shared.format(one="layers[1].linear", other="layers[0].linear"))
+    )
+    assert both in probe(path, CPU_MACHINE, 0).shared_across
+    assert all(both in message for message in on_two_ranks(_refused_in_parts, path))
+
+
+def _refused_in_parts(place, path):
+    plan = Plan.of({"batch_size": 4, "sharding": "fsdp_zero3"})
+    with pytest.raises(InvalidPlanError) as refused:
+        build_step(load_workload(path), plan, torch.device("cpu"), 0, met(place))
+    return str(refused.value)
 
 
 def _norms_clipped(place, path):

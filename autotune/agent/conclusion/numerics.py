@@ -3,6 +3,7 @@
 from autotune.agent.forecast.memory import chance_to_fit
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
+from autotune.search_space.conflicts import casts_blocks
 from autotune.search_space.knobs import BY_NAME, Numerics
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome, Purpose
@@ -43,8 +44,8 @@ def needs_check(plan: Plan, history: History) -> bool:
 def checks(plan: Plan, history: History) -> list[Done]:
     """Return the numerics checks of plans that compute the same numbers as `plan`."""
     ran = history.of(Purpose.NUMERICS)
-    own = _signature(plan, history) if ran else frozenset()
-    return [trial for trial in ran if _signature(trial.plan, history) == own]
+    own = _computed(plan, history) if ran else None
+    return [trial for trial in ran if _computed(trial.plan, history) == own]
 
 
 def numerics_failure(plan: Plan, history: History) -> str | None:
@@ -91,6 +92,11 @@ def _failure(trial: Done) -> str | None:
     if trial.result.outcome is Outcome.DIVERGED:
         return "its loss does not stay finite where eager fp32 was to be compared"
     return None
+
+
+def _computed(plan: Plan, history: History) -> tuple[frozenset[tuple[str, Value]], bool]:
+    """What plans that compute the same numbers have in common."""
+    return _signature(plan, history), casts_blocks(plan)
 
 
 def _signature(plan: Plan, history: History) -> frozenset[tuple[str, Value]]:

@@ -122,7 +122,7 @@ def chance_to_fit(plan: Plan, history: History) -> float:
     growth = int(plan["batch_size"]) / batch
     if growth <= 1.0:
         return 1.0
-    fixed = min(_fixed_bytes(history), peak)
+    fixed = min(_fixed_bytes(other, history), peak)
     guess = fixed + (peak - fixed) * growth
     doubt = _DOUBT if other == but_batch(plan) else _DOUBT_FROM_OTHERS
     z = math.log(history.memory_cap_bytes / guess) / doubt
@@ -145,7 +145,7 @@ def expected_peak(plan: Plan, history: History, hardware: Hardware) -> tuple[flo
     if alike is None:
         return None
     other, (batch, peak) = alike
-    fixed = min(_fixed_bytes(history, _process_bytes(other, hardware)), peak)
+    fixed = min(_fixed_bytes(other, history, _process_bytes(other, hardware)), peak)
     process = min(_process_bytes(other, hardware), fixed)
     growth = int(plan["batch_size"]) / batch * _kept(plan) / _kept(other)
     ranks = history.space.num_ranks
@@ -196,13 +196,15 @@ def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | 
     return None if nearest is None else (nearest, max(history.peaks[nearest].items()))
 
 
-def _fixed_bytes(history: History, process_bytes: float = 0.0) -> float:
+def _fixed_bytes(plan: Plan, history: History, process_bytes: float = 0.0) -> float:
     """Return what is needed at any batch: where lines through two peaks begin, or a guess.
 
-    The guess is the model and its optimizer, beside `process_bytes`.
+    The guess is what a rank holds of the model and its optimizer, beside `process_bytes`.
     """
     lines = [_line(peaks) for peaks in history.peaks.values() if len(peaks) > 1]
-    guess = _BYTES_PER_PARAMETER * history.space.facts.num_parameters / history.space.num_ranks
+    guess = _held(plan, history.space.num_ranks) * (
+        _BYTES_PER_PARAMETER * history.space.facts.num_parameters
+    )
     if not lines:
         return process_bytes + guess
     return max(0.0, statistics.median(start for start, _ in lines))

@@ -7,7 +7,7 @@ from autotune.agent.focus import inside_a_rank
 from autotune.agent.forecast.levers import LOADER_KNOBS, in_words, sharding_speed
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
-from autotune.search_space.conflicts import FSDP
+from autotune.search_space.conflicts import CUDA_GRAPH_MODES, FSDP
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Space
 from autotune.trials.result import Outcome, Purpose
@@ -84,7 +84,7 @@ def _beside_fsdp(values: dict[str, Value], space: Space) -> dict[str, Value]:
     wanted: dict[str, Value] = {}
     if values.get("compile_mode", "off") != "off":
         wanted["compile_scope"] = "block"
-    if values.get("compile_mode") in ("reduce-overhead", "max-autotune"):
+    if values.get("compile_mode") in CUDA_GRAPH_MODES:
         wanted["compile_mode"] = "default"
     offered = space.by_name
     return {n: v for n, v in wanted.items() if n in offered and v in offered[n].values}
