@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import statistics
 
 from autotune.trials.interval import relative_half_width
 
@@ -15,8 +16,8 @@ class Game:
 
     Each seed sees one of the processes that measured a plan, and a resample of its windows (with
     replacement), so that strategies without any chance in them are not judged by one draw of the
-    noise. How near a plan is to the best is judged by the fastest of its processes: what disturbs
-    one can only slow it down.
+    noise. How near a plan is to the best is judged by the median of its processes, which is
+    what somebody who trains by it may expect.
 
     Args:
         table: recorded.
@@ -32,7 +33,8 @@ class Game:
         drawn = {plan: rng.choice(processes) for plan, processes in table.results.items()}
         self.results = {plan: resampled(result, rng) for plan, result in drawn.items()}
         self.truth = {
-            plan: max(map(self.value, processes)) for plan, processes in table.results.items()
+            plan: statistics.median(map(self.value, processes))
+            for plan, processes in table.results.items()
         }
         self.best = max(self.truth.values())
         self.near = near

@@ -83,6 +83,41 @@ CUDA = {
             "optimizer_impl": ("fused",),
             "pin_memory": (True,),
         },
+        {
+            "compile_mode": ("default",),
+            "compile_scope": ("block",),
+            "precision": ("fp32", "tf32", "bf16", "fp16"),
+            "batch_size": (16, 32, 64),
+            "optimizer_impl": ("fused",),
+            "pin_memory": (True,),
+            "threads": (16, 1),
+        },
+        {
+            "compile_mode": ("default", "reduce-overhead"),
+            "precision": ("tf32", "bf16", "fp16"),
+            "batch_size": (16, 64),
+            **QUICK,
+        },
+        {
+            "precision": ("fp32", "tf32", "bf16", "fp16"),
+            "batch_size": (16, 64),
+            "optimizer_impl": ("default", "fused"),
+            "pin_memory": (True,),
+            "threads": (1,),
+        },
+        {
+            "precision": ("tf32", "bf16", "fp16"),
+            "batch_size": (16, 64, 128),
+            "workers": (2, 8),
+            **QUICK,
+        },
+        {
+            "precision": ("fp32", "tf32"),
+            "batch_size": (16, 64),
+            "optimizer_impl": ("fused",),
+            "pin_memory": (True,),
+            "activation_checkpointing": ("selective", "every-2", "full"),
+        },
     ],
     "deep_mlp": [
         {
@@ -160,6 +195,18 @@ CUDA = {
             "workers": (0, 16),
         },
         {"compile_mode": ("max-autotune",), "batch_size": (64,), "workers": (16,)},
+        {
+            "precision": ("tf32", "fp16"),
+            "batch_size": (32, 64, 128),
+            "optimizer_impl": ("default", "fused"),
+            "workers": (0, 16),
+        },
+        {
+            "precision": ("fp32", "bf16"),
+            "batch_size": (256,),
+            "memory_format": ("contiguous", "channels_last"),
+            "workers": (0, 8, 16),
+        },
     ],
 }
 CPU = {
