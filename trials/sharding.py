@@ -268,8 +268,8 @@ def shared_across(model: nn.Module, blocks: Sequence[nn.Module]) -> str | None:
 
     It cuts each block by itself and the rest as one, and a parameter belongs to one of these.
     """
-    paths = ((f"{path}.", m) for path, m in model.named_modules(remove_duplicate=False))
-    parts = {path: module for path, module in paths if module in set(blocks)}
+    cut, modules = set(blocks), model.named_modules(remove_duplicate=False)
+    parts = {f"{path}.": module for path, module in modules if module in cut}
     seen: dict[nn.Parameter, tuple[nn.Module | None, str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         part = next((block for path, block in parts.items() if name.startswith(path)), None)

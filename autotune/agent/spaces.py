@@ -7,7 +7,7 @@ from autotune.dispatch.machine import detect_hardware
 from autotune.errors import UsageError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.space import FOLLOWS, Narrowing, Space, build_space
+from autotune.search_space.space import FOLLOWS, Narrowing, Space, build_space, spell
 
 # What a trial with one device has none of, or another value than `--fix` may say.
 _ONLY_AMONG_RANKS = COMMUNICATION | {"sharding", FOLLOWS}
@@ -42,7 +42,7 @@ def spaces_of(
     scouting = build_space(facts, hardware, of_scouts)
     # What ranks cannot have, no scout shall win by.
     missing = tuple(
-        (d.knob.name, str(d.values[0]))
+        (d.knob.name, spell(d.values[0]))
         for d in scouting.domains
         if d.varies and d.knob.name in whole.out and d.knob.name not in _ONLY_AMONG_RANKS
     )
