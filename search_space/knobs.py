@@ -177,17 +177,7 @@ def _optimizer_impl(site: Site) -> tuple[Value, ...] | Out:
         return Out(site.facts.rebuild_problem)
     if not site.facts.optimizer_impls:
         return Out(f"{site.facts.optimizer_class} takes neither foreach nor fused")
-    impls = site.facts.optimizer_impls
-    return ("default", *(i for i in impls if not (i == "fused" and _missing_impls(site))))
-
-
-def _missing_impls(site: Site) -> str:
-    if not (site.facts.varies and "fused" in site.facts.optimizer_impls):
-        return ""
-    # Of torch's own only SGD's; who derives from it has another name.
-    if site.facts.optimizer_class in ("Adam", "AdamW", "Adagrad"):
-        return ""
-    return "without fused: its kernel needs a gradient of each parameter in every step"
+    return ("default", *site.facts.optimizer_impls)
 
 
 def _cuda_graph(site: Site) -> tuple[Value, ...] | Out:
@@ -354,7 +344,6 @@ CATALOGUE: tuple[Knob, ...] = (
         doc="implementation of the user's optimizer: one kernel per tensor list, or one in all",
         numerics=Numerics.ROUNDING,
         values=_optimizer_impl,
-        missing=_missing_impls,
         known=("default", "foreach", "fused"),
     ),
     Knob(

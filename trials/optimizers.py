@@ -125,25 +125,34 @@ def takes(build: Callable[[], Optimizer]) -> bool:
     return True
 
 
-def steps_with(optimizer: Optimizer, impl: str, model: nn.Module) -> bool:
-    """Whether an implementation takes a step with such gradients; some refuse only then.
+def steps_with(optimizer: Optimizer, impl: str, model: nn.Module, *, varies: bool = False) -> bool:
+    """Whether an implementation takes steps with such gradients; some refuse only then.
 
-    Tried on a few elements of each data type. Where the optimizer's own implementation takes no
-    such step either, nothing is known.
+    Tried on a few elements of each data type; with `varies`, the first gradient comes in the
+    second step only. Where the optimizer's own implementation takes no such step either, nothing
+    is known.
     """
     own = dict.fromkeys(_flags(optimizer), False)
-    return _steps(optimizer, {**own, impl: True}, model) or not _steps(optimizer, {}, model)
+    with_it = _steps(optimizer, {**own, impl: True}, model, varies=varies)
+    return with_it or not _steps(optimizer, {}, model, varies=varies)
 
 
-def _steps(optimizer: Optimizer, flags: dict[str, bool], model: nn.Module) -> bool:
+def _steps(
+    optimizer: Optimizer, flags: dict[str, bool], model: nn.Module, *, varies: bool
+) -> bool:
     kinds = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
-    tried = [nn.Parameter(torch.zeros(2, 2, dtype=kind)) for kind in kinds]
+    tried = [nn.Parameter(torch.zeros(2, 2, dtype=kind)) for kind in kinds for _ in range(2)]
     for parameter in tried:
         parameter.grad = torch.zeros_like(parameter)
     if gives_sparse_gradients(model):
         tried[0].grad = torch.zeros(2, 2, dtype=tried[0].dtype).to_sparse(1)
     try:
-        type(optimizer)(tried, **(_arguments(optimizer) | flags)).step()
+        built = type(optimizer)(tried, **(_arguments(optimizer) | flags))
+        if varies:
+            first, tried[0].grad = tried[0].grad, None
+            built.step()
+            tried[0].grad = first
+        built.step()
     except Exception:  # noqa: BLE001  whatever says that it does not
         return False
     return True

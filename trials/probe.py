@@ -67,6 +67,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     model = workload.model(plan.values)
     optimizer = build_optimizer(workload, plan, model)
     blocks = find_blocks(model, workload)
+    shared = shared_across(model, blocks)  # on the meta device they are no longer one
     impls, sparse = _implementations(optimizer, model), gives_sparse_gradients(model)
     num_parameters = sum(p.numel() for p in model.parameters())
     has_conv2d = any(isinstance(m, nn.Conv2d) for m in model.modules())
@@ -80,6 +81,8 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
             varying = _varies_with_values(workload, plan, seed)
         else:
             varying = _varies_with_shapes(workload, model, batch, feed)
+    if varying:
+        impls = tuple(n for n in impls if steps_with(optimizer, n, model, varies=True))
     return WorkloadFacts(
         batch_size=batch_size,
         global_batch_size=workload.global_batch_size,
@@ -96,7 +99,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         recordable_only_fused="fused" in impls and recordable_only_fused(optimizer),
         rebuild_problem=rebuild_problem(optimizer),
         own_step=has_own_step(optimizer),
-        shared_across=shared_across(model, blocks),
+        shared_across=shared,
         sparse_gradients=sparse,
         varies=varying,
         compiler_problem=compiler_problem(hardware),

@@ -169,16 +169,6 @@ def test_an_optimizer_recorded_only_as_one_kernel_names_that_kernel():
         build_space(sgd, GPU_MACHINE, Narrowing(fix=(("cuda_graph", "step"),)))
 
 
-def test_an_optimizer_that_needs_all_gradients_keeps_its_own_kernels():
-    """Where a part of the model runs in some steps only; Adam's takes what there is."""
-    varying = replace(FACTS, varies=True, optimizer_class="SGD")
-    domain = build_space(varying, GPU_MACHINE).by_name["optimizer_impl"]
-    assert domain.values == ("default", "foreach")
-    assert "a gradient of each parameter in every step" in domain.note
-    adam = build_space(replace(varying, optimizer_class="Adam"), GPU_MACHINE)
-    assert "fused" in adam.by_name["optimizer_impl"].values
-
-
 def test_an_optimizer_that_cannot_be_recorded_says_so():
     """Also a machine that has no CUDA graphs."""
     assert "does not take capturable" in build_space(FACTS, GPU_MACHINE).out["cuda_graph"]

@@ -110,6 +110,20 @@ def test_an_implementation_that_refuses_such_gradients_is_not_offered():
     assert steps_with(optimizer, "fused", model[1])
 
 
+def test_an_implementation_that_needs_all_gradients_is_not_offered_where_they_come_and_go():
+    """Fused SGD with momentum raises at the first gradient that comes late."""
+    model = torch.nn.Linear(2, 2)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    assert steps_with(sgd, "fused", model)
+    assert not steps_with(sgd, "fused", model, varies=True)
+    assert steps_with(sgd, "foreach", model, varies=True)
+    for other in (
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        torch.optim.AdamW(model.parameters()),
+    ):
+        assert steps_with(other, "fused", model, varies=True)
+
+
 @pytest.mark.parametrize("held", HOLDING)
 def test_an_optimizer_that_holds_more_than_its_arguments_is_not_built_anew(held):
     """What the user put there would be gone, without a word."""

@@ -426,10 +426,10 @@ def test_a_parameter_in_two_parts_is_refused(write_workload):
         found = shared_across(model, list(model.layers))
         assert (found is not None) == (parts == 2), found
     both = "layers.0.linear.weight and layers.1.linear.weight are one parameter"
-    path = write_workload(
-        SGD + textwrap.dedent(shared.format(one="layers[1].linear", other="layers[0].linear"))
-    )
-    assert both in probe(path, CPU_MACHINE, 0).shared_across
+    for part in ("linear", "linear.weight"):
+        one, other = f"layers[1].{part}", f"layers[0].{part}"
+        path = write_workload(SGD + textwrap.dedent(shared.format(one=one, other=other)))
+        assert both in probe(path, CPU_MACHINE, 0).shared_across
     assert all(both in message for message in on_two_ranks(_refused_in_parts, path))
 
 
