@@ -2,7 +2,8 @@
 
 import dataclasses
 import random
-import statistics
+
+from drift import steady
 
 from autotune.trials.interval import relative_half_width
 
@@ -17,7 +18,7 @@ class Game:
     Each seed sees one of the processes that measured a plan, and a resample of its windows (with
     replacement), so that strategies without any chance in them are not judged by one draw of the
     noise. How near a plan is to the best is judged by the median of its processes, which is
-    what somebody who trains by it may expect.
+    what somebody who trains by it may expect, in minutes that were alike (see `drift`).
 
     Args:
         table: recorded.
@@ -32,10 +33,7 @@ class Game:
         rng = random.Random(seed)  # noqa: S311  not for secrets
         drawn = {plan: rng.choice(processes) for plan, processes in table.results.items()}
         self.results = {plan: resampled(result, rng) for plan, result in drawn.items()}
-        self.truth = {
-            plan: statistics.median(map(self.value, processes))
-            for plan, processes in table.results.items()
-        }
+        self.truth = steady(table.rows, self.value)
         self.best = max(self.truth.values())
         self.near = near
         self.spent_s, self.progress = 0.0, []  # (seconds spent, share of the best) at each gain

@@ -15,7 +15,6 @@ import collections
 import dataclasses
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 
+from drift import steady  # noqa: E402
 from grids import plans_of  # noqa: E402
 
 from autotune.agent.spaces import this_machine  # noqa: E402
@@ -121,7 +121,6 @@ def open_table(args, hardware, facts):
         protocol=Protocol(max_measure_s=args.measure_s, max_warm_up_s=5.0),
         how=f"each trial compiled everything itself. {args.note}".strip(),
         fix=args.fix,
-        results={},
     )
     if not path.exists():
         start_table(path, table)
@@ -150,16 +149,16 @@ def missing(path, plans):
 
 def contenders(path, args):
     """Return the plans near the best that lack processes, once each, the shortest trials first."""
-    results = read_table(path).results
-    least = args.near * max(map(speed, results.values()))
-    near = [plan for plan, again in results.items() if speed(again) >= least]
+    table = read_table(path)
+    results, truth = table.results, steady(table.rows, speed)
+    least = args.near * max(truth.values())
+    near = [plan for plan in results if truth[plan] >= least]
     near.sort(key=lambda plan: results[plan][0].total_s)
     return collections.deque(plan for plan in near if len(results[plan]) < args.processes)
 
 
-def speed(results):
-    """The median of the processes, as replays judge a plan."""
-    return statistics.median(r.measurement.throughput if r.measurement else 0.0 for r in results)
+def speed(result):
+    return result.measurement.throughput if result.measurement else 0.0
 
 
 def record(runner, todo, path, workload, args):
@@ -193,10 +192,9 @@ def request_of(plan, number, workload, args, runner):
 def note(finished, path):
     """Write a result down; one that says nothing about its plan leaves it for the next time."""
     plan, result = finished.request.plan, finished.result
-    speed = result.measurement.throughput if result.measurement else 0.0
     print(
         f"{finished.request.number:>4}  {result.total_s:7.1f} s  {result.outcome.value:<9} "
-        f"{speed:>11.1f}  {dict(plan.items)}",
+        f"{speed(result):>11.1f}  {dict(plan.items)}",
         flush=True,
     )
     if result.outcome.is_about_plan:

@@ -105,9 +105,10 @@ def _into_training(model: nn.Module) -> None:
     """Put the model into training, but for frozen parts in evaluation, such as a teacher.
 
     Parts to be trained go along: libraries give pretrained ones in evaluation, where what is
-    frozen inside of them, beside an adapter, belongs to what is trained.
+    frozen inside of them, beside an adapter, belongs to what is trained. A `train` of the user's
+    own knows better, such as which norms stand still.
     """
-    if model.training:
+    if model.training and type(model).train is nn.Module.train:
         for child in model.children():
             if child.training or not _is_frozen(child):
                 _into_training(child)

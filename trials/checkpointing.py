@@ -1,19 +1,25 @@
 """Activation checkpointing: wraps blocks so that their activations are recomputed.
 
 A block that is run again must give the same and leave nothing else behind. Statistics that norms
-keep would be updated twice for each step, so they stand still while an eager block is recomputed;
-of other state in buffers nobody can tell what a second pass does to it, and the plan is refused.
-(Compiled, the update is in the graph of the forward pass alone.)
+keep would be updated twice for each step, so they stand still while an eager block is recomputed.
+(Compiled, the update is in the graph of the forward pass alone, unless that graph breaks.) Of
+other state nobody can tell what a second pass does to it. So the first backward pass, in which
+blocks are run again, must leave everything as it was, or the plan is refused.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    CheckpointWrapper,
+    checkpoint_wrapper,
+)
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -44,6 +50,7 @@ _KEPT = frozenset(
 )
 _EVERY = {"full": 1, "selective": 1, "every-2": 2, "every-4": 4}
 _COUNT = "num_batches_tracked"
+_PLAIN = (bool, int, float, complex, str)
 
 
 def apply_activation_checkpointing(
@@ -72,7 +79,7 @@ def _checkpoint_in_place(model: nn.Module, block: nn.Module, plan: Plan, mode: s
 
 def _checkpointed(block: nn.Module, mode: str, *, compiled: bool) -> nn.Module:
     contexts = _selective_contexts if mode == "selective" else noop_context_fn
-    if not compiled and next(block.buffers(), None) is not None:
+    if not compiled and any(map(_keeps_statistics, block.modules())):
         contexts = partial(_contexts_leaving_state, block, contexts)
     elif mode != "selective":
         return checkpoint_wrapper(block)  # the compiler takes no context that does nothing
@@ -95,36 +102,19 @@ def _contexts_leaving_state(block: nn.Module, contexts: Any) -> Any:
 
 @contextlib.contextmanager
 def _recomputing(block: nn.Module, policy: Any) -> Iterator[None]:
-    norms = [m for m in block.modules() if isinstance(m, _NormBase) and m.track_running_stats]
-    known = {id(buffer) for norm in norms for buffer in norm.buffers(recurse=False)}
-    others = {name: b for name, b in block.named_buffers() if id(b) not in known}
-    before = {name: buffer._version for name, buffer in others.items()}  # noqa: SLF001  counts writes
-    try:
-        with contextlib.ExitStack() as stack:
-            for norm in norms:
-                stack.enter_context(_standing_still(norm))
-            stack.enter_context(policy)
-            yield
-    finally:  # torch leaves by an exception once it has all that it needs
-        _check_not_written(others, before)
+    with contextlib.ExitStack() as stack:
+        for norm in filter(_keeps_statistics, block.modules()):
+            stack.enter_context(_standing_still(norm))
+        stack.enter_context(policy)
+        yield
 
 
-def _check_not_written(buffers: Mapping[str, Tensor], before: Mapping[str, int]) -> None:
-    """Check that the writes to each buffer are as many as before.
-
-    Raises:
-        InvalidPlanError: naming the buffer.
-    """
-    written = [name for name, b in buffers.items() if b._version != before[name]]  # noqa: SLF001
-    if written:
-        raise InvalidPlanError(
-            f"a block's forward pass writes to its buffer {written[0]}, which checkpointing would "
-            "do twice in each step; use activation_checkpointing=none"
-        )
+def _keeps_statistics(module: nn.Module) -> bool:
+    return isinstance(module, _NormBase) and module.track_running_stats
 
 
 @contextlib.contextmanager
-def _standing_still(norm: _NormBase) -> Iterator[None]:
+def _standing_still(norm: Any) -> Iterator[None]:
     """Let the norm compute as in training, and leave its running statistics as they are."""
     momentum, count = norm.momentum, norm._buffers[_COUNT]  # noqa: SLF001  see below
     # Without statistics to write to, a norm saves other tensors for the backward pass.
@@ -134,3 +124,68 @@ def _standing_still(norm: _NormBase) -> Iterator[None]:
         yield
     finally:
         norm.momentum, norm._buffers[_COUNT] = momentum, count  # noqa: SLF001
+
+
+class FirstPass:
+    """What the checkpointed blocks of a model remember when its first backward pass begins.
+
+    Costs nothing once that is through.
+    """
+
+    def __init__(self, model: nn.Module, plan: Plan) -> None:
+        is_checkpointed = plan.get("activation_checkpointing", "none") != "none"
+        self._parts = [m for m in model.modules() if isinstance(m, CheckpointWrapper)]
+        self._is_over = not is_checkpointed
+        self._before: dict[_Place, _Remembered] = {}
+
+    def has_run_forward(self) -> None:
+        """Look at the blocks."""
+        if not self._is_over:
+            self._before = self._memory()
+
+    def has_run_backward(self) -> None:
+        """Look again.
+
+        Raises:
+            InvalidPlanError: naming what changed as blocks were run again.
+        """
+        if self._is_over:
+            return
+        now, self._is_over = self._memory(), True
+        for place, before in self._before.items():
+            if not before.is_like(now.get(place)):
+                _, kind, name = place
+                raise InvalidPlanError(
+                    f"a block's forward pass writes to its {kind} {name}, which checkpointing "
+                    "would do twice in each step; use activation_checkpointing=none"
+                )
+        self._before = {}
+
+    def _memory(self) -> "dict[_Place, _Remembered]":
+        named = itertools.chain.from_iterable(part.modules() for part in self._parts)
+        return {place: seen for module in named for place, seen in _remembered(module)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """A tensor and how often it was written to, or a plain value."""
+
+    tensor: Tensor | None
+    state: object
+
+    def is_like(self, other: "_Remembered | None") -> bool:
+        return other is not None and self.tensor is other.tensor and self.state == other.state
+
+
+_Place = tuple[nn.Module, str, str]  # a module, and the kind and name of what it holds
+
+
+def _remembered(module: nn.Module) -> Iterator[tuple[_Place, _Remembered]]:
+    for name, buffer in module.named_buffers(recurse=False):
+        # Norms that stand still write to their statistics what was there before.
+        if name == _COUNT or not _keeps_statistics(module):
+            seen = _Remembered(buffer, buffer._version)  # noqa: SLF001  counts writes
+            yield (module, "buffer", name), seen
+    for name, value in vars(module).items():
+        if isinstance(value, _PLAIN):
+            yield (module, "attribute", name), _Remembered(None, value)

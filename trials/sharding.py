@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -42,7 +43,7 @@ class Sharded(Protocol):
     """A model as its strategy runs it.
 
     Attributes:
-        casts: whether it computes in half precision by itself, without autocast.
+        casts: whether it computes in half precision by itself, and needs no autocast.
     """
 
     casts: bool
@@ -80,10 +81,10 @@ def shard(
         return OneDevice(model)
     strategy = str(plan.get("sharding", "ddp"))
     if strategy == "hsdp":
-        return _fsdp(model, blocks, plan, _grid(ranks, kind), reshard=True)
+        return _fsdp(model, blocks, plan, ranks, _grid(ranks, kind), reshard=True)
     if strategy in FSDP:
         mesh = init_device_mesh(kind, (place.world_size,), mesh_dim_names=("shard",))
-        return _fsdp(model, blocks, plan, mesh, reshard=strategy == "fsdp_zero3")
+        return _fsdp(model, blocks, plan, ranks, mesh, reshard=strategy == "fsdp_zero3")
     return Replicated(model, plan, ranks)
 
 
@@ -210,23 +211,75 @@ def _is_static(plan: Plan) -> bool:
 
 
 class FullySharded:
-    """A model under `fully_shard`."""
+    """A model under `fully_shard`.
 
-    casts = True
+    FSDP casts parameters and inputs, and no buffers. What a block computes with one, such as a
+    table of angles, is fp32 again, and meets half precision under autocast only.
+    """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, ranks: Ranks) -> None:
         assert isinstance(model, FSDPModule)
         self._fsdp: FSDPModule = model
         self._model: nn.Module = model
+        self._buffers = _Buffers(model, ranks)
+        self.casts = not any(buffer.is_floating_point() for buffer in model.buffers())
 
     def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
         """See `Sharded`."""
+        self._buffers.align()
         return compute_loss(self._model, batch)
 
     def sync_gradients(self, *, due: bool) -> None:
         """See `Sharded`."""
         self._fsdp.set_requires_gradient_sync(due)
         self._fsdp.set_is_last_backward(due)
+
+
+class _Buffers:
+    """Gives all ranks the first one's buffers before each forward pass, as DDP does by itself.
+
+    Else a codebook that follows its batches would become another one on each rank. Only those are
+    sent that the first step wrote to on some rank.
+    """
+
+    def __init__(self, model: nn.Module, ranks: Ranks) -> None:
+        self._places = [
+            (module, name)
+            for module in model.modules()
+            for name, _ in module.named_buffers(recurse=False)
+        ]
+        self._ranks = ranks
+        self._first: list[tuple[Tensor, int]] | None = None
+        self._written: list[tuple[nn.Module, str]] | None = None
+
+    def align(self) -> None:
+        """Call on all ranks, before they run the model."""
+        if not self._places:
+            return
+        if self._first is None:
+            self._first = list(map(_written_to, self._tensors(self._places)))
+            return
+        if self._written is None:
+            self._written = self._seen_to_change(self._first)
+        for tensor in self._tensors(self._written):
+            dist.broadcast(tensor, src=0)
+
+    def _seen_to_change(self, first: list[tuple[Tensor, int]]) -> list[tuple[nn.Module, str]]:
+        now = map(_written_to, self._tensors(self._places))
+        changed = [
+            float(tensor is not was or count != before)
+            for (tensor, count), (was, before) in zip(now, first, strict=True)
+        ]
+        anywhere = self._ranks.worst(*changed)
+        return [place for place, is_so in zip(self._places, anywhere, strict=True) if is_so]
+
+    @staticmethod
+    def _tensors(places: list[tuple[nn.Module, str]]) -> list[Tensor]:
+        return [module.get_buffer(name) for module, name in places]
+
+
+def _written_to(tensor: Tensor) -> tuple[Tensor, int]:
+    return tensor, tensor._version  # noqa: SLF001  counts writes
 
 
 def _check_no_hooks(model: nn.Module) -> None:
@@ -245,7 +298,13 @@ def _check_no_hooks(model: nn.Module) -> None:
 
 
 def _fsdp(
-    model: nn.Module, blocks: Sequence[nn.Module], plan: Plan, mesh: DeviceMesh, *, reshard: bool
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    plan: Plan,
+    ranks: Ranks,
+    mesh: DeviceMesh,
+    *,
+    reshard: bool,
 ) -> FullySharded:
     _check_no_hooks(model)
     shared = shared_across(model, blocks)
@@ -260,7 +319,7 @@ def _fsdp(
     root = _policy(plan, output_dtype=torch.float32)
     materialise(model, mesh.device_type)
     fully_shard(model, mesh=mesh, reshard_after_forward=of_root, mp_policy=root)
-    return FullySharded(model)
+    return FullySharded(model, ranks)
 
 
 def shared_across(model: nn.Module, blocks: Sequence[nn.Module]) -> str | None:

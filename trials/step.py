@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from autotune.search_space.conflicts import CUDA_GRAPH_MODES
 from autotune.search_space.plan import Plan
+from autotune.trials.checkpointing import FirstPass
 from autotune.trials.python_state import python_state
 from autotune.trials.recording import RecordedStep
 from autotune.trials.sharding import ComputeLoss, Sharded
@@ -65,7 +66,7 @@ class Step:
         self._settings = settings
         self._micro_steps = 0
         self._precision = str(plan.get("precision", "fp32"))
-        # FSDP's own policy computes in half precision instead.
+        # FSDP's own policy may be enough.
         self._dtype = None if sharded.casts else _AUTOCAST.get(self._precision)
         self._marks_graphs = plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
         scaled = self._precision == "fp16"
@@ -73,6 +74,7 @@ class Step:
         self._non_blocking = bool(plan.get("pin_memory", False))
         channels_last = plan.get("memory_format", "contiguous") == "channels_last"
         self._image_format = torch.channels_last if channels_last else torch.preserve_format
+        self._first_pass = FirstPass(model, plan)
         self._recorded = self._recorder() if self.is_recorded else None
 
     @property
@@ -128,7 +130,9 @@ class Step:
             torch.compiler.cudagraph_mark_step_begin()
         self._sharded.sync_gradients(due=self._micro_steps + 1 >= self.accumulation)
         with self.autocast():
-            return self._sharded.loss(compute_loss or self._compute_loss, batch)
+            loss = self._sharded.loss(compute_loss or self._compute_loss, batch)
+        self._first_pass.has_run_forward()
+        return loss
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context of the plan's precision for the forward pass."""
@@ -137,12 +141,17 @@ class Step:
         return torch.autocast(self.device.type, dtype=self._dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Accumulate gradients of `loss`, averaged over the accumulation and scaled for fp16."""
+        """Accumulate gradients of `loss`, averaged over the accumulation and scaled for fp16.
+
+        Raises:
+            InvalidPlanError: when checkpointing would change the training, in the first step.
+        """
         if self.accumulation > 1:
             loss = loss / self.accumulation
         if self._scaler is not None:
             loss = self._scaler.scale(loss)
         loss.backward()
+        self._first_pass.has_run_backward()
         self._micro_steps += 1
 
     def clip(self, max_norm: float) -> Tensor:
@@ -167,7 +176,7 @@ class Step:
         else:
             self._scaler.step(self.optimizer)
             self._scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         self._micro_steps = 0
 
     def move(self, batch: Any) -> Any:

@@ -15,6 +15,7 @@ from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import batch_does_not_divide, on_ranks
 from autotune.trials.apply import build_step
+from autotune.trials.loader import dataset_len
 from autotune.trials.ranks import ALONE, Ranks, device_of, with_control
 from autotune.trials.request import RankPlace
 from autotune.trials.step import Step
@@ -55,12 +56,19 @@ def apply(
     ranks = _ranks(chosen.type)
     if ranks.place.world_size > 1:
         chosen = device_of(ranks.place, chosen.type)
-    batch_size = contract.batch_size or default_batch_size(
-        contract.global_batch_size, ranks.place.world_size
-    )
-    complete = Plan.of({"batch_size": batch_size, **plan.values})
+    values = plan.values
+    if "batch_size" not in plan:
+        values = {"batch_size": _batch_size(contract, ranks.place.world_size), **values}
+    complete = Plan.of(values)
     fitting = fit_ranks(complete, plan.ranks, ranks.place.world_size, contract.global_batch_size)
     return build_step(contract, fitting, chosen, seed, ranks)
+
+
+def _batch_size(workload: Workload, num_ranks: int) -> int:
+    if workload.batch_size:
+        return workload.batch_size
+    num_samples = dataset_len(workload.build_dataset()) or 0
+    return default_batch_size(workload.global_batch_size, num_ranks, num_samples // num_ranks)
 
 
 def fit_ranks(

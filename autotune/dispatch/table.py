@@ -5,7 +5,6 @@ a plan and how its trial ended, in the order in which they were measured.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,8 @@ class Table:
         protocol: that every trial kept to.
         how: what else a reader must know, in words.
         fix: knobs that were held, as `--fix` takes them.
-        results: of each plan, in every process that measured it; trials that say nothing about
-            their plan are not among them.
+        rows: plans and how their trials ended, in the order in which they were measured; trials
+            that say nothing about their plan are not among them.
     """
 
     name: str
@@ -40,7 +39,15 @@ class Table:
     protocol: Protocol
     how: str
     fix: tuple[tuple[str, str], ...] = ()
-    results: Mapping[Plan, tuple[TrialResult, ...]]
+    rows: tuple[tuple[Plan, TrialResult], ...] = ()
+
+    @property
+    def results(self) -> dict[Plan, tuple[TrialResult, ...]]:
+        """Of each plan, in every process that measured it."""
+        results: dict[Plan, tuple[TrialResult, ...]] = {}
+        for plan, result in self.rows:
+            results[plan] = (*results.get(plan, ()), result)
+        return results
 
     @property
     def space(self) -> Space:
@@ -61,10 +68,7 @@ def read_table(path: Path) -> Table:
         table = _table(header)
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{path} is no recorded table: {error}; record one anew") from error
-    results: dict[Plan, tuple[TrialResult, ...]] = {}
-    for plan, result in map(_result, filter(_is_whole, rows)):
-        results[plan] = (*results.get(plan, ()), result)
-    return replace(table, results=results)
+    return replace(table, rows=tuple(map(_result, filter(_is_whole, rows))))
 
 
 def start_table(path: Path, table: Table) -> None:
@@ -98,7 +102,6 @@ def _table(header: dict[str, Any]) -> Table:
         protocol=Protocol(**header["protocol"]),
         how=header["how"],
         fix=tuple(header["fix"].items()),
-        results={},
     )
 
 

@@ -174,6 +174,29 @@ def test_a_loader_is_less_sure_the_further_its_batch_is_from_one_that_was_measur
     assert 0.0 < doubts[1] < doubts[2] < loading.doubt(space.plan({"workers": 1}))
 
 
+def test_between_two_batches_a_loader_may_be_better_than_with_either():
+    """What is not known is not taken to be worse than both."""
+    ends = [({"workers": 2, "batch_size": n}, ok(speed, wait=0.9)) for n, speed in FAR_APART]
+    seen = history(({}, ok(60.0, wait=0.9)), *ends)
+    plans = [SPACE.plan({"workers": 2, "batch_size": n}) for n in (16, 32, 64)]
+    small, between, large = Forecast(seen, GPU).of(plans)
+    assert large.throughput < between.throughput < small.throughput
+    assert between.chance(small.throughput) > 0.1
+    assert between.spread > 5 * small.spread
+
+
+FAR_APART = ((16, 110.0), (64, 70.0))
+
+
+@pytest.mark.parametrize(("samples", "expected"), [(8 * 16, 8.0), (9 * 16, 4.5), (4 * 16, 4.0)])
+def test_workers_wait_for_the_end_of_a_short_epoch(samples, expected):
+    """Nine batches for eight workers take as long as sixteen, and four keep four of them busy."""
+    space = build_space(replace(GPT, dataset_len=samples), GPU)
+    seen = history(({}, ok(50.0, wait=0.99)), space=space)
+    (outlook,) = Forecast(seen, GPU).of([space.plan({"workers": 8})])
+    assert outlook.throughput == pytest.approx(expected * 50.0, rel=0.1)
+
+
 @pytest.mark.parametrize(("throughput", "expected"), [(100_000.0, 1.6), (50.0, 4.0)])
 def test_a_batch_four_times_as_large_takes_a_quick_loader_hardly_longer(throughput, expected):
     """Most of 80 us goes to putting together any batch; 160 ms are those of the samples."""

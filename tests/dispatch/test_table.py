@@ -56,7 +56,6 @@ def path(tmp_path):
         protocol=Protocol(max_measure_s=3.0),
         how="quietly",
         fix=FIX,
-        results={},
     )
     start_table(file, table)
     for plan, result in [

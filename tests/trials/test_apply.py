@@ -100,26 +100,110 @@ def state_after(path, values, steps=4):
     }
 
 
-def test_checkpointing_refuses_blocks_that_write_to_buffers(write_workload):
-    """Nobody can tell what a second pass does to them: this one would count each batch twice."""
+COUNTING = """
+class Counting(nn.Linear):
+    def __init__(self):
+        super().__init__(16, 16)
+        self.{begin}
+
+    def forward(self, x):
+        self.{count}
+        return super().forward(x)
+
+def build_model():
+    return nn.Sequential(Counting(), Counting(), nn.Linear(16, 3))
+"""
+BUFFER = 'register_buffer("calls", torch.zeros(()))'
+
+
+@pytest.mark.parametrize(
+    ("begin", "count", "named"),
+    [
+        (BUFFER, "calls += 1", "buffer calls"),
+        (BUFFER, "calls = self.calls + 1", "buffer calls"),
+        ("calls = 0", "calls += 1", "attribute calls"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["full", "selective"])
+def test_checkpointing_refuses_blocks_that_remember(mode, begin, count, named, write_workload):
+    """Nobody can tell what a second pass does to it: this one would count each batch twice."""
+    path = write_workload(COUNTING.format(begin=begin, count=count))
+    step = step_of(path, {"activation_checkpointing": mode})
+    with step, pytest.raises(InvalidPlanError, match=f"writes to its {named}"):
+        step(next(iter(step.loader)))
+
+
+BROKEN = """
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(16, 16), nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        self.seen = self.norm(x).mean().item()
+        return self.linear(self.norm(x))
+
+def build_model():
+    return nn.Sequential(Normed(), Normed(), nn.Linear(16, 3))
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_checkpointing_refuses_compiled_blocks_whose_graph_breaks_over_a_norm(write_workload):
+    """What comes before the break is run again, statistics of the norm included."""
+    plan = {"activation_checkpointing": "full", "compile_mode": "default"}
+    step = step_of(write_workload(BROKEN), plan)
+    with step, pytest.raises(InvalidPlanError, match="buffer num_batches_tracked"):
+        step(next(iter(step.loader)))
+
+
+def test_an_optimizer_may_clear_gradients_in_its_own_way(write_workload):
+    """Without the argument that torch's own take."""
     path = write_workload(
         """
-        class Counting(nn.Linear):
-            def __init__(self):
-                super().__init__(16, 16)
-                self.register_buffer("calls", torch.zeros(()))
+        class Own(torch.optim.SGD):
+            def zero_grad(self):
+                super().zero_grad()
 
-            def forward(self, x):
-                self.calls += 1
-                return super().forward(x)
-
-        def build_model():
-            return nn.Sequential(Counting(), Counting(), nn.Linear(16, 3))
+        def build_optimizer(params):
+            return Own(params, lr=0.1)
         """
     )
-    step = step_of(path, {"activation_checkpointing": "full"})
-    with step, pytest.raises(InvalidPlanError, match="writes to its buffer calls"):
+    with step_of(path, {}) as step:
         step(next(iter(step.loader)))
+        assert all(parameter.grad is None for parameter in step.model.parameters())
+
+
+def test_a_model_that_keeps_its_norms_in_evaluation_is_asked_to(write_workload):
+    """By the `train` of its own, which a loop of the user's would call."""
+    path = write_workload(
+        """
+        class Frozen(nn.Sequential):
+            def train(self, mode=True):
+                super().train(mode)
+                self[1].eval()
+                return self
+
+        def build_model():
+            return Frozen(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Linear(16, 3))
+        """
+    )
+    with step_of(path, {}) as step:
+        assert [part.training for part in step.model] == [True, False, True]
+
+
+def test_a_short_plan_takes_the_batch_of_a_small_dataset(write_workload):
+    """As `measure` does, where the workload names none."""
+    path = write_workload(
+        """
+        del BATCH_SIZE
+
+        def build_dataset():
+            return Rows(20)
+        """
+    )
+    with autotune.apply(Plan.of({"precision": "bf16"}), workload=path) as step:
+        assert step.plan["batch_size"] == 20
 
 
 def test_gradients_are_clipped_as_they_are_and_not_as_fp16_scales_them(write_workload):

@@ -461,3 +461,101 @@ def test_gradients_are_clipped_by_their_norm_over_all_ranks(write_workload):
         norm = float(step.clip(1e-3))
     for told in on_two_ranks(_norms_clipped, path):
         assert told == {name: pytest.approx([norm, 1e-3], rel=1e-3) for name in SHARDINGS}
+
+
+ROTARY = """
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 16)
+        angles = torch.outer(torch.arange(4.0), 0.1 ** torch.arange(16))
+        self.register_buffer("angles", angles, persistent=False)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
+        q, k = q * self.angles.cos(), k * self.angles.cos()
+        return x + self.out(nn.functional.scaled_dot_product_attention(q, k, v))
+
+
+class Rotary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 16)
+        self.blocks = nn.ModuleList(Attention() for _ in range(3))
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = self.first(x.view(-1, 4, 4))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))
+
+def build_model():
+    return Rotary()
+"""
+IN_HALF = {
+    f"{sharding}-{name}": {"sharding": sharding, "precision": "bf16", **values}
+    for sharding in ("ddp", "fsdp_zero2", "fsdp_zero3")
+    for name, values in {
+        "eager": {},
+        "compiled": COMPILED,
+        "checkpointed": {"activation_checkpointing": "full"},
+    }.items()
+}
+
+
+def test_buffers_in_fp32_meet_parameters_in_half_precision(write_workload):
+    """A table of angles makes queries fp32 again, which attention takes under autocast only."""
+    path = write_workload(TINY + SGD + ROTARY)
+    (alone, together), _ = on_two_ranks(_train_all, path, IN_HALF)
+    losses, parameters, _ = alone[1]
+    for case in IN_HALF:
+        assert together[case][0] == pytest.approx(losses, rel=2e-2)
+        assert _close(together[case][1], parameters, 2e-2)
+
+
+FOLLOWING = """
+class Following(Normed):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(16))
+        self.register_buffer("still", torch.ones(16))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0) * self.still
+        return super().forward(x + self.mean)
+
+def build_model():
+    return Following()
+"""
+
+
+def _buffers_trained(place, path):
+    """What the buffers are on this rank at the fourth forward pass, under each sharding."""
+    ranks, workload, told = met(place), load_workload(path), {}
+    for sharding in SHARDINGS:
+        plan = Plan.of({"sharding": sharding, "batch_size": 4})
+        with build_step(workload, plan, torch.device("cpu"), 0, ranks) as step:
+            batches = iter(step.loader)
+            for _ in range(3):
+                step(next(batches))
+            with torch.no_grad():
+                one = step.move(next(batches))
+                step.loss((torch.zeros_like(one[0]), one[1]))
+            told[sharding] = {name: b.tolist() for name, b in step.model.named_buffers()}
+    return told
+
+
+def test_all_ranks_compute_with_the_same_buffers(write_workload):
+    """Each sees other batches; what a model learns of them in buffers is the first rank's."""
+    path = write_workload(SGD + textwrap.dedent(FOLLOWING))
+    told, of_other = on_two_ranks(_buffers_trained, path)
+    for sharding in SHARDINGS:
+        for name in ("mean", "count"):
+            expected = pytest.approx(told["ddp"][name], rel=1e-4, abs=1e-6)
+            assert told[sharding][name] == expected
+            assert of_other[sharding][name] == expected

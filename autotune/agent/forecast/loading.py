@@ -26,17 +26,17 @@ _UNKNOWN, _DOUBT, _DOUBT_ABOUT_DOUBLING = 0.25, 0.02, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """Seconds per sample of the loader alone.
+    """Seconds per sample of one process that loads.
 
     Attributes:
         known_s: by the number of workers and the batch; with workers, where those were the limit.
         measured: how else the loader was set up in those plans.
-        cores: that the loop computes on, too; None where a device computes.
+        crew: how many of the workers load at once.
     """
 
     known_s: dict[tuple[int, int], float]
-    measured: frozenset[Plan] = frozenset()
-    cores: int | None = None
+    measured: frozenset[Plan]
+    crew: "Crew"
 
     def step_s(self, plan: Plan, compute_s: float, slower: float = 1.0) -> float:
         """Return the seconds per sample of a loop that computes for `compute_s` of them.
@@ -50,7 +50,7 @@ class Loading:
         loader_s = self._loader_s(workers, batch) * slower
         if not workers:
             return compute_s + loader_s
-        taken_s = _share_taken(plan, self.cores) * compute_s
+        taken_s = _share_taken(plan, self.crew.cores) * compute_s
         return max(compute_s + _HANDING_OVER_S / batch, loader_s + taken_s)
 
     def doubt(self, plan: Plan) -> float:
@@ -59,48 +59,93 @@ class Loading:
         if _setup(plan) in self.measured:
             return 0.0
         known, batch = self._batches(workers), int(plan["batch_size"])
-        doublings = min((abs(math.log2(other / batch)) for other in known), default=math.inf)
-        return min(_UNKNOWN, _DOUBT + _DOUBT_ABOUT_DOUBLING * doublings)
+        if not known:
+            return _UNKNOWN
+        low, high = _around(batch, known)
+        low_s, high_s = self.known_s[workers, low], self.known_s[workers, high]
+        # The batch that loads best may be anywhere between two.
+        between = abs(high_s - low_s) / ((high_s + low_s) or 1.0)
+        doublings = min(abs(math.log2(other / batch)) for other in (low, high))
+        return min(_UNKNOWN, _DOUBT + _DOUBT_ABOUT_DOUBLING * doublings + between)
 
     def _batches(self, workers: int) -> list[int]:
         return [batch for count, batch in self.known_s if count == workers]
 
     def _loader_s(self, workers: int, batch: int) -> float:
-        if self._batches(workers):
-            return self._of_nearest(workers, batch)
         # Each process loads as fast as the loop did, or as those that were measured.
-        counts = {count for count, _ in self.known_s}
-        each_s = [self._of_nearest(count, batch) * self._at_once(count) for count in counts]
-        return max(each_s, default=0.0) / self._at_once(workers)
+        counts = {workers} if self._batches(workers) else {count for count, _ in self.known_s}
+        each_s = [self._alone_s(count, batch) for count in counts]
+        return max(each_s, default=0.0) / self.crew.at_once(workers, batch)
 
-    def _of_nearest(self, workers: int, batch: int) -> float:
-        """Return it from the nearest batch that so many workers were measured with."""
-        known = min(self._batches(workers), key=lambda other: abs(math.log(other / batch)))
-        batch_s = self.known_s[workers, known] * known
+    def _alone_s(self, workers: int, batch: int) -> float:
+        """Return it from the batches around that so many workers were measured with."""
+        low, high = _around(batch, self._batches(workers))
+        if low != high:
+            share = math.log(batch / low) / math.log(high / low)
+            low_s, high_s = self.known_s[workers, low], self.known_s[workers, high]
+            return low_s + share * (high_s - low_s)
+        batch_s = self.known_s[workers, low] * low
         fixed_s = min(_FIXED_S, _MOST_FIXED * batch_s)
-        return (batch_s - fixed_s) / known + fixed_s / batch
+        return (batch_s - fixed_s) / low + fixed_s / batch
 
-    def _at_once(self, workers: int) -> int:
-        return max(1, workers if self.cores is None else min(workers, self.cores))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """How many workers load at once.
+
+    Attributes:
+        cores: that the loop computes on, too; None where a device computes.
+        samples: of an epoch on each rank, None where nothing ends.
+    """
+
+    cores: int | None
+    samples: int | None
+
+    def at_once(self, workers: int, batch: int) -> float:
+        """Return it in the mean over an epoch, at whose end they wait for the next one.
+
+        Beside a device, that is: the cores of a CPU have the step to compute meanwhile.
+        """
+        if not workers:
+            return 1.0
+        if self.cores is not None:
+            return min(workers, self.cores)
+        if self.samples is None:
+            return workers
+        batches = max(1, self.samples // batch)
+        return batches / math.ceil(batches / workers)
+
+
+def _around(batch: int, known: list[int]) -> tuple[int, int]:
+    """Return the nearest known batches on both sides; beyond all of them, the last one twice."""
+    low = max((other for other in known if other <= batch), default=min(known))
+    return low, min((other for other in known if other >= batch), default=max(known))
 
 
 def loading_of(history: History) -> Loading:
     """Return what the measured plans say about the loader."""
-    site = history.space.site
-    cores = site.cores_per_rank if site.hardware.device_kind == "cpu" else None
+    crew = _crew(history)
     known: dict[tuple[int, int], list[float]] = {}
     measured: set[Plan] = set()
     for trial in (t for t in history.search if t.throughput):
         workers, batch = int(trial.plan.get("workers", 0)), int(trial.plan["batch_size"])
         if not waits_for_data(trial) and workers:
             continue
-        known.setdefault((workers, batch), []).append(_loader_s(trial, workers, cores))
+        alone_s = _loader_s(trial, workers, crew.cores) * crew.at_once(workers, batch)
+        known.setdefault((workers, batch), []).append(alone_s)
         measured.add(_setup(trial.plan))
     return Loading(
         known_s={setup: statistics.median(seconds) for setup, seconds in known.items()},
         measured=frozenset(measured),
-        cores=cores,
+        crew=crew,
     )
+
+
+def _crew(history: History) -> Crew:
+    site, facts = history.space.site, history.space.facts
+    cores = site.cores_per_rank if site.hardware.device_kind == "cpu" else None
+    samples = facts.dataset_len and facts.dataset_len // history.space.num_ranks
+    return Crew(cores=cores, samples=samples)
 
 
 def _setup(plan: Plan) -> Plan:
