@@ -14,6 +14,8 @@ class WorkloadFacts:
         batch_size: the user's own per-device batch.
         global_batch_size: samples per optimizer step, when the user fixed it.
         dataset_len: samples, None for an iterable dataset.
+        fixed_batches: the loader makes its own batches, whatever size it is asked for.
+        open_file: which attribute of the dataset holds a file that it reads, or None.
         repeats_in_workers: each worker of an iterable dataset would read the whole of it.
         num_parameters: elements over all parameters.
         num_blocks: repeated blocks found (0: none), and the name of their class.
@@ -42,6 +44,8 @@ class WorkloadFacts:
     batch_size: int
     global_batch_size: int | None = None
     dataset_len: int | None = None
+    fixed_batches: bool = False
+    open_file: str | None = None
     repeats_in_workers: bool = False
     num_parameters: int = 0
     num_blocks: int = 0

@@ -110,6 +110,8 @@ def _batch_size(site: Site) -> tuple[Value, ...] | Out:
     own = site.own_batch_size
     if site.facts.global_batch_size is not None:
         return (own, *(size for size in site.fitting_batches if size != own))
+    if site.facts.fixed_batches:
+        return (own,)
     largest = own * 64
     if site.facts.dataset_len is not None:
         largest = min(largest, site.facts.dataset_len // site.num_ranks)
@@ -133,6 +135,11 @@ def _workers(site: Site) -> tuple[Value, ...] | Out:
         return Out(
             "each worker would read the whole of the iterable dataset, so that samples repeat; "
             "let it share them out by torch.utils.data.get_worker_info()"
+        )
+    if site.facts.open_file is not None:
+        return Out(
+            f"the dataset holds an open file ({site.facts.open_file}), and worker processes would "
+            "share its position and read each other's samples; open it when __getitem__ first runs"
         )
     counts = [0, 1]
     while counts[-1] * 2 <= site.cores_per_rank:

@@ -224,6 +224,11 @@ class Space:
             self.num_ranks,
             self.facts.dataset_len,
         )
+        if self.facts.fixed_batches and size != self.site.own_batch_size:
+            raise PlanError(
+                f"batch_size={size} is not what the loader gives: it makes its own batches, "
+                f"counted as BATCH_SIZE={self.site.own_batch_size}; pass **kwargs on to DataLoader"
+            )
         if total is not None and total % (size * ranks):
             raise PlanError(batch_does_not_divide("batch_size", size, total, ranks))
         if samples is not None and size * ranks > samples:

@@ -4,14 +4,16 @@ import contextlib
 import io
 import itertools
 import pickle
+import tarfile
 import time
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler
 from torch.utils.data._utils import worker as worker_module
 
 from autotune.errors import WorkloadError
@@ -30,6 +32,7 @@ _OF_BATCHES = ("batch_size", "drop_last")
 # How far to look into a stream for samples that two workers would both read. Of a thousand samples
 # of a million, shuffled by two, some are the same.
 _LOOK_S, _LOOK_SAMPLES = 0.5, 4096
+_LOOK_FILES = 100  # entries of a container that may hold open files
 
 
 def build_loader(
@@ -227,6 +230,74 @@ def _checked(loader: Any, workload: Workload, options: dict[str, Any]) -> DataLo
                 f"made {value}; pass **kwargs on to DataLoader"
             )
     return loader
+
+
+def open_file(dataset: Any) -> str | None:
+    """Return the attribute of a dataset that holds an open file to read from, or None.
+
+    Forked workers share its position: one reads where another has just gone to.
+    """
+    for name, value in getattr(dataset, "__dict__", {}).items():
+        if isinstance(value, Dataset) and (inside := open_file(value)) is not None:
+            return inside
+        entries = value.values() if isinstance(value, dict) else value
+        several = isinstance(value, list | tuple | dict)
+        held = itertools.islice(entries, _LOOK_FILES) if several else [value]
+        if any(map(_is_open_file, held)):
+            return str(name)
+    return None
+
+
+def _is_open_file(value: Any) -> bool:
+    if isinstance(value, zipfile.ZipFile | tarfile.TarFile):
+        return True
+    if not isinstance(value, io.IOBase) or value.closed or not value.readable():
+        return False
+    try:
+        value.fileno()
+    except OSError:  # it is in memory
+        return False
+    return True
+
+
+def fixed_batches(workload: Workload, plan: Plan, seed: int, loader: Any, batch: Any) -> bool:
+    """Whether the workload's loader gives batches of one size, whatever it is asked for.
+
+    Where an attribute tells the size, it was checked. Else a batch of twice as many samples must
+    show their number in the shape of a tensor or the length of a list.
+
+    Args:
+        workload: with the loader.
+        plan: its batch is doubled.
+        seed: of the order of the samples.
+        loader: under the plan.
+        batch: of that loader.
+    """
+    batches = loader.batch_sampler if isinstance(loader, DataLoader) else None
+    if hasattr(batches, "batch_size"):
+        return False
+    doubled = 2 * int(plan["batch_size"])
+    try:
+        larger = build_loader(workload, Plan.of({**plan.values, "batch_size": doubled}), seed)
+        sizes = set(_sizes(next(iter(larger))))
+    except Exception:  # noqa: BLE001  a dataset may be too small, and trials show the rest
+        return False
+    return doubled not in sizes or sizes == set(_sizes(batch))
+
+
+def _sizes(batch: Any) -> Iterator[int]:
+    """Yield the sizes of all dimensions of tensors and the lengths of lists in the batch."""
+    if isinstance(batch, Tensor):
+        yield from batch.shape
+    elif isinstance(batch, dict):
+        for value in batch.values():
+            yield from _sizes(value)
+    elif isinstance(batch, list | tuple):
+        yield len(batch)
+        for value in batch:
+            yield from _sizes(value)
+    elif hasattr(batch, "__dict__"):
+        yield from _sizes(vars(batch))
 
 
 class Feed:

@@ -31,7 +31,14 @@ from autotune.trials.blocks import find_blocks
 from autotune.trials.failure import one_line, user_traceback
 from autotune.trials.flow import varies
 from autotune.trials.forkable import is_forkable
-from autotune.trials.loader import Feed, build_loader, dataset_len, repeats_in_workers
+from autotune.trials.loader import (
+    Feed,
+    build_loader,
+    dataset_len,
+    fixed_batches,
+    open_file,
+    repeats_in_workers,
+)
 from autotune.trials.optimizers import (
     build_optimizer,
     gives_sparse_gradients,
@@ -74,6 +81,10 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     has_batch_norm = any(isinstance(m, _BatchNorm) for m in model.modules())
     feed = Feed(build_loader(workload, plan, seed))
     batch = feed.next()
+    fixed = fixed_batches(workload, plan, seed, feed.loader, batch)
+    if fixed:
+        counts = f"each counts as {batch_size} samples: set BATCH_SIZE to what it holds"
+        remarks += (f"the loader makes its own batches, so batch_size stays; {counts}",)
     flops = _flops(workload, model, batch, batch_size)
     varying = False
     with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
@@ -87,6 +98,8 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         batch_size=batch_size,
         global_batch_size=workload.global_batch_size,
         dataset_len=num_samples,
+        fixed_batches=fixed,
+        open_file=open_file(dataset),
         repeats_in_workers=repeats_in_workers(dataset, seed),
         num_parameters=num_parameters,
         num_blocks=len(blocks),

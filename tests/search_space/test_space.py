@@ -176,6 +176,13 @@ def test_an_optimizer_that_cannot_be_recorded_says_so():
     assert space.out["cuda_graph"] == "needs a CUDA device"
 
 
+def test_a_dataset_that_holds_an_open_file_gets_no_workers():
+    """The reason names the attribute and the cure."""
+    space = build_space(replace(FACTS, open_file="shards"), CPU_MACHINE)
+    assert "open file (shards)" in space.out["workers"]
+    assert "open it when __getitem__ first runs" in space.out["prefetch"]
+
+
 def test_a_stream_that_workers_would_repeat_gets_none():
     """Also where they are named: the message says how to share it out."""
     space = build_space(replace(FACTS, dataset_len=None, repeats_in_workers=True), CPU_MACHINE)

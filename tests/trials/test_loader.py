@@ -1,16 +1,20 @@
 """Whose samples a batch holds: no sample twice, and as many as throughput counts."""
 
 import collections
+import io
+import mmap
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import get_worker_info
+from torch.utils.data import Subset, TensorDataset, get_worker_info
 
+from autotune.errors import PlanError
 from autotune.search_space.plan import Plan
+from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.apply import build_step
-from autotune.trials.loader import build_loader, repeats_in_workers
+from autotune.trials.loader import build_loader, open_file, repeats_in_workers
 from autotune.trials.probe import probe
 from autotune.trials.result import Outcome
 from autotune.trials.workload import load_workload
@@ -194,3 +198,51 @@ def test_batches_of_many_kinds_are_moved(write_workload):
     by_name = step.move(collections.defaultdict(list, x=torch.ones(1)))
     assert by_name["x"].is_meta
     assert by_name["y"] == []
+
+
+OWN_BATCHES = """
+BATCH_SIZE = 16
+
+class Fixed(torch.utils.data.Sampler):
+    def __init__(self, dataset, size):
+        self.dataset, self.size = dataset, size
+
+    def __len__(self):
+        return len(self.dataset) // self.size
+
+    def __iter__(self):
+        for k in range(len(self)):
+            yield list(range(k * self.size, (k + 1) * self.size))
+
+def build_dataloader(dataset, batch_size, sampler, drop_last, **kwargs):
+    batches = Fixed(dataset, {size})
+    return torch.utils.data.DataLoader(dataset, batch_sampler=batches, **kwargs)
+"""
+
+
+@pytest.mark.parametrize(("size", "fixed"), [("16", True), ("batch_size", False)])
+def test_batches_of_a_loaders_own_are_counted_as_what_they_are(size, fixed, write_workload):
+    """Of those that stay as they are, whatever one asks for, a larger size would be a lie."""
+    facts = probe(write_workload(OWN_BATCHES.replace("{size}", size)), CPU_MACHINE, 0)
+    assert facts.fixed_batches is fixed
+    space = build_space(facts, CPU_MACHINE)
+    assert (space.by_name["batch_size"].values == (16,)) is fixed
+    if fixed:
+        assert "set BATCH_SIZE to what it holds" in facts.remarks[0]
+        with pytest.raises(PlanError, match="makes its own batches"):
+            build_space(facts, CPU_MACHINE, Narrowing(fix=(("batch_size", "32"),)))
+
+
+def test_a_file_that_a_dataset_holds_open_is_found_wherever_it_holds_it(tmp_path):
+    """Forked workers share its position; one in memory is everybody's own."""
+    (path := tmp_path / "samples").write_bytes(b"samples")
+    with path.open("rb") as file, path.open("ab") as log:
+        for held, found in [(file, "shards"), ([log, file], "shards"), ({"one": file}, "shards")]:
+            inner = TensorDataset(torch.zeros(3))
+            inner.shards = held
+            assert open_file(Subset(inner, [0])) == found
+        for harmless in (log, path, io.BytesIO(b"samples"), mmap.mmap(-1, 8)):
+            inner.shards = harmless
+            assert open_file(Subset(inner, [0])) is None
+    inner.shards = file
+    assert open_file(inner) is None  # closed
