@@ -108,10 +108,10 @@ def _precision(site: Site) -> tuple[Value, ...] | Out:
 
 def _batch_size(site: Site) -> tuple[Value, ...] | Out:
     own = site.own_batch_size
-    if site.facts.global_batch_size is not None:
-        return (own, *(size for size in site.fitting_batches if size != own))
     if site.facts.fixed_batches:
         return (own,)
+    if site.facts.global_batch_size is not None:
+        return (own, *(size for size in site.fitting_batches if size != own))
     largest = own * 64
     if site.facts.dataset_len is not None:
         largest = min(largest, site.facts.dataset_len // site.num_ranks)

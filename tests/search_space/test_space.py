@@ -176,6 +176,15 @@ def test_an_optimizer_that_cannot_be_recorded_says_so():
     assert space.out["cuda_graph"] == "needs a CUDA device"
 
 
+@pytest.mark.parametrize("total", [None, 4 * FACTS.batch_size])
+def test_a_loader_with_batches_of_its_own_keeps_their_size(total):
+    """Also where a global batch could be made of others."""
+    facts = replace(FACTS, fixed_batches=True, global_batch_size=total)
+    space = build_space(facts, CPU_MACHINE)
+    assert space.by_name["batch_size"].values == (FACTS.batch_size,)
+    assert space.baseline.get("accumulation", 1) == (4 if total else 1)
+
+
 def test_a_dataset_that_holds_an_open_file_gets_no_workers():
     """The reason names the attribute and the cure."""
     space = build_space(replace(FACTS, open_file="shards"), CPU_MACHINE)
