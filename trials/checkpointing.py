@@ -10,12 +10,11 @@ blocks are run again, must leave everything as it was, or the plan is refused.
 import contextlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointWrapper,
     checkpoint_wrapper,
@@ -31,6 +30,7 @@ from autotune.search_space.plan import Plan
 from autotune.trials.blocks import check_found, replace_module
 from autotune.trials.compiling import is_compiled
 from autotune.trials.failure import InvalidPlanError
+from autotune.trials.written import Look, look_at
 
 # What selective checkpointing keeps: the operators that cost arithmetic. The rest, pointwise and
 # normalisation, is cheaper to compute again than to hold (as in torchtitan's operator policy).
@@ -126,6 +126,10 @@ def _standing_still(norm: Any) -> Iterator[None]:
         norm.momentum, norm._buffers[_COUNT] = momentum, count  # noqa: SLF001
 
 
+_Place = tuple[nn.Module, str, str]  # a module, and the kind and name of what it holds
+_Remembered = Look | bool | int | float | complex | str
+
+
 class FirstPass:
     """What the checkpointed blocks of a model remember when its first backward pass begins.
 
@@ -153,7 +157,7 @@ class FirstPass:
             return
         now, self._is_over = self._memory(), True
         for place, before in self._before.items():
-            if not before.is_like(now.get(place)):
+            if not _is_like(before, now.get(place)):
                 _, kind, name = place
                 raise InvalidPlanError(
                     f"a block's forward pass writes to its {kind} {name}, which checkpointing "
@@ -161,31 +165,22 @@ class FirstPass:
                 )
         self._before = {}
 
-    def _memory(self) -> "dict[_Place, _Remembered]":
+    def _memory(self) -> dict[_Place, _Remembered]:
         named = itertools.chain.from_iterable(part.modules() for part in self._parts)
         return {place: seen for module in named for place, seen in _remembered(module)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """A tensor and how often it was written to, or a plain value."""
-
-    tensor: Tensor | None
-    state: object
-
-    def is_like(self, other: "_Remembered | None") -> bool:
-        return other is not None and self.tensor is other.tensor and self.state == other.state
-
-
-_Place = tuple[nn.Module, str, str]  # a module, and the kind and name of what it holds
+def _is_like(before: _Remembered, now: _Remembered | None) -> bool:
+    if isinstance(before, Look) and isinstance(now, Look):
+        return before.is_like(now)
+    return before is now or before == now  # NaN is only itself
 
 
 def _remembered(module: nn.Module) -> Iterator[tuple[_Place, _Remembered]]:
     for name, buffer in module.named_buffers(recurse=False):
         # Norms that stand still write to their statistics what was there before.
         if name == _COUNT or not _keeps_statistics(module):
-            seen = _Remembered(buffer, buffer._version)  # noqa: SLF001  counts writes
-            yield (module, "buffer", name), seen
+            yield (module, "buffer", name), look_at(buffer)
     for name, value in vars(module).items():
         if isinstance(value, _PLAIN):
-            yield (module, "attribute", name), _Remembered(None, value)
+            yield (module, "attribute", name), value

@@ -9,7 +9,7 @@
 FSDP follows torchtitan's order: each block is sharded by itself, then what is left by the root.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.search_space.conflicts import FSDP
@@ -26,6 +27,7 @@ from autotune.trials.building import materialise
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.ranks import Ranks
 from autotune.trials.request import RankPlace
+from autotune.trials.written import Look, look_at
 
 ComputeLoss = Callable[[nn.Module, Any], Tensor]
 
@@ -33,6 +35,7 @@ ComputeLoss = Callable[[nn.Module, Any], Tensor]
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
 _TORCHS_BUCKET_MB = 25
+_TOGETHER_BYTES = 250 * 2**20  # how much of buffers DDP sends in one message
 # DDP's words in the step after one that left out a parameter which the first step used.
 _LEFT_OUT_LATER = "Expected to have finished reduction in the prior iteration"
 # It builds the graph of its part of the model in the backward pass only.
@@ -249,7 +252,7 @@ class _Buffers:
             for name, _ in module.named_buffers(recurse=False)
         ]
         self._ranks = ranks
-        self._first: list[tuple[Tensor, int]] | None = None
+        self._first: list[Look] | None = None
         self._written: list[tuple[nn.Module, str]] | None = None
 
     def align(self) -> None:
@@ -257,18 +260,19 @@ class _Buffers:
         if not self._places:
             return
         if self._first is None:
-            self._first = list(map(_written_to, self._tensors(self._places)))
+            self._first = list(map(look_at, self._tensors(self._places)))
             return
         if self._written is None:
             self._written = self._seen_to_change(self._first)
-        for tensor in self._tensors(self._written):
-            dist.broadcast(tensor, src=0)
+        if tensors := self._tensors(self._written):
+            # As DDP does it: one message for many small ones.
+            everyone = dist.distributed_c10d._get_default_group()  # noqa: SLF001
+            _sync_params_and_buffers(everyone, tensors, _TOGETHER_BYTES, src=0)
 
-    def _seen_to_change(self, first: list[tuple[Tensor, int]]) -> list[tuple[nn.Module, str]]:
-        now = map(_written_to, self._tensors(self._places))
+    def _seen_to_change(self, first: list[Look]) -> list[tuple[nn.Module, str]]:
+        now = map(look_at, self._tensors(self._places))
         changed = [
-            float(tensor is not was or count != before)
-            for (tensor, count), (was, before) in zip(now, first, strict=True)
+            float(not before.is_like(after)) for before, after in zip(first, now, strict=True)
         ]
         anywhere = self._ranks.worst(*changed)
         return [place for place, is_so in zip(self._places, anywhere, strict=True) if is_so]
@@ -276,10 +280,6 @@ class _Buffers:
     @staticmethod
     def _tensors(places: list[tuple[nn.Module, str]]) -> list[Tensor]:
         return [module.get_buffer(name) for module, name in places]
-
-
-def _written_to(tensor: Tensor) -> tuple[Tensor, int]:
-    return tensor, tensor._version  # noqa: SLF001  counts writes
 
 
 def _check_no_hooks(model: nn.Module) -> None:
@@ -310,13 +310,15 @@ def _fsdp(
     shared = shared_across(model, blocks)
     if shared is not None:
         raise InvalidPlanError(f"{shared}; use sharding=ddp or zero1")
-    policy = _policy(plan, output_dtype=None)
     for block in blocks:
+        policy = _policy(plan, block.modules(), output_dtype=None)
         materialise(block, mesh.device_type)
         fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
     # The backward pass starts with the root's own parameters, so freeing them gains nothing.
     of_root = reshard and not blocks
-    root = _policy(plan, output_dtype=torch.float32)
+    in_blocks = {module for block in blocks for module in block.modules()}
+    rest = (module for module in model.modules() if module not in in_blocks)
+    root = _policy(plan, rest, output_dtype=torch.float32)
     materialise(model, mesh.device_type)
     fully_shard(model, mesh=mesh, reshard_after_forward=of_root, mp_policy=root)
     return FullySharded(model, ranks)
@@ -338,13 +340,27 @@ def shared_across(model: nn.Module, blocks: Sequence[nn.Module]) -> str | None:
     return None
 
 
-def _policy(plan: Plan, output_dtype: torch.dtype | None) -> MixedPrecisionPolicy:
-    """Return the precision as FSDP's policy: half the traffic, gradients summed in fp32."""
+def _policy(
+    plan: Plan, modules: Iterable[nn.Module], output_dtype: torch.dtype | None
+) -> MixedPrecisionPolicy:
+    """Return the precision as FSDP's policy: half the traffic, gradients summed in fp32.
+
+    Norms that keep statistics take these in one kernel with their parameters, and want both in
+    fp32. FSDP casts all that it gathers together or nothing; autocast does it there.
+    """
     half = _HALF.get(str(plan.get("precision", "fp32")))
-    if half is None:
+    if half is None or any(map(_mixes_buffers_in, modules)):
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
         param_dtype=half, reduce_dtype=torch.float32, output_dtype=output_dtype
+    )
+
+
+def _mixes_buffers_in(module: nn.Module) -> bool:
+    """Whether the module has both parameters and floating-point buffers of its own."""
+    buffers = module.buffers(recurse=False)
+    return any(True for _ in module.parameters(recurse=False)) and any(
+        buffer.is_floating_point() for buffer in buffers
     )
 
 

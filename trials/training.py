@@ -166,7 +166,8 @@ def _leave_the_group() -> None:
 
 def _read(workload: str | os.PathLike[str] | ModuleType) -> Workload:
     if isinstance(workload, ModuleType):
-        return read_workload(workload, Path(workload.__file__ or workload.__name__))
+        file = getattr(workload, "__file__", None)  # what is typed into a notebook has none
+        return read_workload(workload, Path(file or workload.__name__))
     return load_workload(Path(workload).resolve(), sys.argv[1:])
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import types
 
 import pytest
 import torch
@@ -130,6 +131,29 @@ def test_checkpointing_refuses_blocks_that_remember(mode, begin, count, named, w
     path = write_workload(COUNTING.format(begin=begin, count=count))
     step = step_of(path, {"activation_checkpointing": mode})
     with step, pytest.raises(InvalidPlanError, match=f"writes to its {named}"):
+        step(next(iter(step.loader)))
+
+
+OWN_NORM = """
+class Own(nn.Linear):
+    def __init__(self):
+        super().__init__(16, 16)
+        self.register_buffer("mean", torch.zeros(16))
+        self.register_buffer("spread", torch.ones(16))
+
+    def forward(self, x):
+        x = nn.functional.batch_norm(x, self.mean, self.spread, training=True)
+        return super().forward(x)
+
+def build_model():
+    return nn.Sequential(Own(), Own(), nn.Linear(16, 3))
+"""
+
+
+def test_checkpointing_refuses_statistics_that_it_does_not_know(write_workload):
+    """Torch does not count what the kernel of batch norm writes."""
+    step = step_of(write_workload(OWN_NORM), {"activation_checkpointing": "full"})
+    with step, pytest.raises(InvalidPlanError, match="writes to its buffer mean"):
         step(next(iter(step.loader)))
 
 
@@ -491,6 +515,14 @@ def test_a_batch_that_nobody_names_divides_the_global_one(write_workload):
     )
     with autotune.apply(Plan.of({}), workload=path) as step:
         assert (step.plan["batch_size"], step.accumulation) == (25, 4)
+
+
+def test_a_module_of_no_file_is_a_workload(write_workload):
+    """Such as what is typed into a notebook."""
+    typed = types.ModuleType("typed")
+    exec(write_workload("").read_text(), vars(typed))  # what a notebook does
+    with autotune.apply(Plan.of({}), workload=typed) as step:
+        step(next(iter(step.loader)))
 
 
 def test_the_workload_sees_the_arguments_of_the_users_script(write_workload, monkeypatch):

@@ -516,10 +516,41 @@ def test_buffers_in_fp32_meet_parameters_in_half_precision(write_workload):
         assert _close(together[case][1], parameters, 2e-2)
 
 
+CONVOLVED = """
+class Convolved(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers = ([nn.Conv1d(4, 4, 3, padding=1), nn.BatchNorm1d(4), nn.ReLU()] for _ in range(3))
+        self.blocks = nn.ModuleList(nn.Sequential(*block) for block in layers)
+        self.norm = nn.BatchNorm1d(16)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = x.view(-1, 4, 4)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(self.norm(x.flatten(1)))
+
+def build_model():
+    return Convolved()
+"""
+
+
+def test_norms_that_keep_statistics_train_in_half_precision(write_workload):
+    """Their statistics are in fp32, with which parameters in half precision do not go."""
+    path = write_workload(TINY + SGD + CONVOLVED)
+    (_, together), _ = on_two_ranks(_train_all, path, IN_HALF)
+    losses, parameters, _ = together["ddp-eager"]
+    for case in IN_HALF:
+        assert together[case][0] == pytest.approx(losses, rel=2e-2)
+        assert _close(together[case][1], parameters, 2e-2)
+
+
 FOLLOWING = """
 class Following(Normed):
     def __init__(self):
         super().__init__()
+        self.seen = nn.BatchNorm1d(16)
         self.register_buffer("mean", torch.zeros(16))
         self.register_buffer("still", torch.ones(16))
         self.register_buffer("count", torch.zeros(()))
@@ -527,7 +558,7 @@ class Following(Normed):
     def forward(self, x):
         self.count += 1
         self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0) * self.still
-        return super().forward(x + self.mean)
+        return super().forward(self.seen(x + self.mean))
 
 def build_model():
     return Following()
@@ -555,7 +586,7 @@ def test_all_ranks_compute_with_the_same_buffers(write_workload):
     path = write_workload(SGD + textwrap.dedent(FOLLOWING))
     told, of_other = on_two_ranks(_buffers_trained, path)
     for sharding in SHARDINGS:
-        for name in ("mean", "count"):
+        for name in ("mean", "count", "seen.running_mean", "seen.running_var"):
             expected = pytest.approx(told["ddp"][name], rel=1e-4, abs=1e-6)
             assert told[sharding][name] == expected
             assert of_other[sharding][name] == expected
