@@ -335,8 +335,8 @@ def _user_knob(name: str, values: tuple[Value, ...]) -> Knob:
 
 
 def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing, site: Site) -> Domain:
-    base = values[:1]
-    if narrowing.knobs is not None and knob.name not in narrowing.knobs:
+    base, fixed = values[:1], {text for name, text in narrowing.fix if name == knob.name}
+    if narrowing.knobs is not None and knob.name not in narrowing.knobs and not fixed:
         return Domain(knob=knob, values=base, note="not among --knobs")
     widest = narrowing.numerics
     changes_training = knob.name == "batch_size" and widest is Numerics.PRECISION
@@ -344,7 +344,7 @@ def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing, site: 
         if knob.name not in narrowing.allow:
             note = f"its numerics class {knob.numerics.value!r} is wider than --numerics"
             return Domain(knob=knob, values=base, note=f"{note} {widest.value}")
-    asked_for = {*narrowing.allow, *(text for name, text in narrowing.fix if name == knob.name)}
+    asked_for = fixed.union(narrowing.allow)
     guarded = [spell(v) for v in values if v in knob.guarded and spell(v) not in asked_for]
     kept = tuple(v for v in values if spell(v) not in guarded)
     note = f"--allow {','.join(guarded)} lets more of it in" if guarded else knob.missing(site)

@@ -15,6 +15,7 @@ _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ASKED_FOR = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 # Allocation failures that libraries under torch report as plain runtime errors.
 _OOM_TEXTS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_LONGEST_LINE, _LONGEST_END = 500, 10_000  # in characters; some libraries print whole tensors
 _COMPILER_PACKAGES = ("torch._dynamo", "torch._inductor", "triton")
 
 
@@ -55,14 +56,14 @@ def failed(error: BaseException, phase: Phase, workload_path: Path) -> TrialResu
 def is_peer_lost(error: BaseException) -> bool:
     """Whether a collective failed because another rank was gone or did not come."""
     if isinstance(error, dist.DistError):
-        return not any(words in str(error) for words in _OOM_TEXTS)
-    text = str(error)
+        return not any(words in message_of(error) for words in _OOM_TEXTS)
+    text = message_of(error)
     return isinstance(error, RuntimeError) and any(words in text for words in PEER_TEXTS)
 
 
 def classify(error: BaseException) -> Outcome:
     """Return how a trial that raised `error` ended."""
-    text = str(error)
+    text = message_of(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return Outcome.OOM
     if isinstance(error, RuntimeError) and any(words in text for words in _OOM_TEXTS):
@@ -82,7 +83,7 @@ _OURS = (DivergedError, InvalidPlanError, RendezvousError)
 
 def requested_bytes(error: BaseException) -> int | None:
     """Return the bytes that the failed allocation asked for, None when it does not say."""
-    match = _ASKED_FOR.search(str(error))
+    match = _ASKED_FOR.search(message_of(error))
     return round(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
@@ -90,13 +91,27 @@ def one_line(error: BaseException) -> str:
     """Return the error for a table: its type unless it is ours, and its first line."""
     if isinstance(error, SystemExit):
         return f"the workload called sys.exit({error.code})"
-    lines = str(error).strip().splitlines() or [""]
+    message = message_of(error)
+    lines = message.strip().splitlines() or [""]
     if isinstance(error, (WorkloadError, *_OURS)):
         return "\n".join(lines)
     # A loader's worker sends its traceback, and the cause stands in its last line.
-    told = lines[-1] if is_disk_full(str(error)) else lines[0]
+    told = lines[-1] if is_disk_full(message) else lines[0]
     kind = f"{type(error).__name__}: "
-    return f"{kind}{told.removeprefix(kind)}".removesuffix(": ")
+    return _shortened(f"{kind}{told.removeprefix(kind)}".removesuffix(": "), _LONGEST_LINE)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what the error says of itself, which is the user's code and may fail, too."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  whatever it raises, there is an error to tell of
+        return "its message could not be made: str() of it failed"
+
+
+def _shortened(text: str, longest: int) -> str:
+    left_out = len(text) - longest
+    return text if left_out <= 0 else f"{text[:longest]}... ({left_out:,} characters more)"
 
 
 def user_traceback(error: BaseException, workload_path: Path) -> str:
@@ -107,7 +122,7 @@ def user_traceback(error: BaseException, workload_path: Path) -> str:
         return ""  # the message says all
     frames = traceback.extract_tb(error.__traceback__)
     first = next((i for i, f in enumerate(frames) if _is_theirs(f.filename, workload_path)), None)
-    tail = traceback.format_exception_only(error)
+    tail = [_shortened(text, _LONGEST_END) for text in traceback.format_exception_only(error)]
     if first is None and isinstance(error, SyntaxError):
         return "".join(tail)  # it names the line by itself
     if first is None:
@@ -123,7 +138,7 @@ def _passes_through(error: BaseException, workload_path: Path) -> bool:
     # A DataLoader worker's own traceback arrives as text inside the message.
     return any(_is_theirs(f.filename, workload_path) for f in frames) or str(
         workload_path.parent
-    ) in str(error)
+    ) in message_of(error)
 
 
 def _is_theirs(filename: str, workload_path: Path) -> bool:

@@ -29,6 +29,7 @@ T = TypeVar("T")
 _DRAIN_CAP_S = 2.0
 _UNKNOWN = -1.0
 _OF_BATCHES = ("batch_size", "drop_last")
+_OF_LOADING = ("num_workers", "pin_memory", "prefetch_factor")
 # How far to look into a stream for samples that two workers would both read. Of a thousand samples
 # of a million, shuffled by two, some are the same.
 _LOOK_S, _LOOK_SAMPLES = 0.5, 4096
@@ -214,22 +215,28 @@ class RankStream(IterableDataset[Any]):
 def _checked(loader: Any, workload: Workload, options: dict[str, Any]) -> DataLoader[Any]:
     """Check that each batch counts what throughput takes it for, on each rank another one.
 
-    A dataset may make the batches itself, and whatever iterates like a loader will do: of these
-    no attribute tells.
+    And that it is loaded as the plan says. A dataset may make the batches itself, and whatever
+    iterates like a loader will do: of these no attribute tells.
     """
-    if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
+    if not isinstance(loader, DataLoader):
         return loader  # type: ignore[no-any-return]
     batches = loader.batch_sampler
     given = {name: getattr(batches, name) for name in _OF_BATCHES if hasattr(batches, name)}
-    if isinstance(options["sampler"], RankSampler):
+    given |= {name: getattr(loader, name) for name in _OF_LOADING if name in options}
+    if batches is not None and isinstance(options["sampler"], RankSampler):
         given["sampler"] = loader.sampler
     for name, value in given.items():
         if value != options[name]:
             raise WorkloadError(
-                f"{workload.path.name}: build_dataloader was asked for {name}={options[name]} and "
-                f"made {value}; pass **kwargs on to DataLoader"
+                f"{workload.path.name}: build_dataloader was asked for {name}="
+                f"{_told(options[name])} and made {_told(value)}; pass **kwargs on to DataLoader"
             )
     return loader
+
+
+def _told(option: Any) -> str:
+    """Return the option in words: a sampler by its class."""
+    return type(option).__name__ if isinstance(option, Sampler) else str(option)
 
 
 def open_file(dataset: Any) -> str | None:
@@ -346,11 +353,16 @@ class Feed:
         return count
 
     def _endless(self) -> Iterator[Any]:
-        while True:
+        for epoch in itertools.count():
             empty = True
             for batch in self.loader:
                 empty = False
                 yield batch
+            if empty and epoch:
+                raise WorkloadError(
+                    "the loader gave no batch when it was read once more, as each epoch does; a "
+                    "generator or a stream of a file ends for good: begin it anew in __iter__"
+                )
             if empty:
                 size = getattr(self.loader, "batch_size", None)
                 raise WorkloadError(

@@ -52,7 +52,12 @@ from autotune.trials.optimizers import (
 )
 from autotune.trials.request import ProbeRequest, Rejection
 from autotune.trials.sharding import shared_across
-from autotune.trials.workload import Workload, default_batch_size, load_workload
+from autotune.trials.workload import (
+    Workload,
+    default_batch_size,
+    load_workload,
+    own_modules,
+)
 
 _LOADER_PROBE_S = 0.5
 _COMPARED, _FEW = 4, 2  # batches, and samples of each where values decide
@@ -164,11 +169,8 @@ def _batch_size(workload: Workload, num_samples: int | None) -> tuple[int, tuple
 
 def _source_hash(path: Path) -> str:
     """Hash the workload's file and every module it imported from its own folder."""
-    files = {Path(f) for m in sys.modules.values() if (f := getattr(m, "__file__", ""))}
-    folder = path.parent.resolve()
-    own = [f.resolve() for f in files if _is_source(f) and f.resolve().is_relative_to(folder)]
     digest = hashlib.sha256()
-    for file in sorted({path.resolve(), *own}):
+    for file in sorted({path.resolve(), *own_modules(path).values()}):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -178,11 +180,6 @@ def _installed(names: set[str]) -> tuple[str, ...]:
     files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in names}
     near = [name for name in names if name.count(".") <= 1 and "site-packages" in files[name]]
     return tuple(sorted(near))
-
-
-def _is_source(file: Path) -> bool:
-    # Some modules are made at run time, and their file is a mere name.
-    return file.is_absolute() and file.suffix == ".py" and "site-packages" not in file.parts
 
 
 def _implementations(optimizer: Optimizer, model: nn.Module) -> tuple[str, ...]:

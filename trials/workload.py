@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from autotune.errors import WorkloadError, nearest
 from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.plan import Value
-from autotune.trials.failure import user_traceback
+from autotune.trials.failure import one_line, user_traceback
 
 REQUIRED = ("build_model", "build_dataset", "compute_loss")
 OPTIONAL = (
@@ -26,6 +26,7 @@ OPTIONAL = (
     "evaluate",
 )
 DEFAULT_BATCH_SIZE = 32
+_KEPT = ("__main__", "autotune")  # the process itself, wherever its files are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,33 @@ def load_workload(path: Path, arguments: Sequence[str] = ()) -> Workload:
     return read_workload(_import(path, arguments), path)
 
 
+def load_again(workload: Workload) -> Workload:
+    """Return the workload loaded anew, with the modules of its folder.
+
+    What they keep from one call to the next, such as a model, is as it was at first.
+    """
+    for name in own_modules(workload.path):
+        if name.partition(".")[0] not in _KEPT:
+            del sys.modules[name]
+    return load_workload(workload.path)
+
+
+def own_modules(path: Path) -> dict[str, Path]:
+    """Return the imported modules from the folder of a workload, by name, and their files."""
+    files = {name: Path(getattr(m, "__file__", None) or "") for name, m in sys.modules.items()}
+    folder = path.parent.resolve()
+    return {
+        name: file.resolve()
+        for name, file in files.items()
+        if _is_source(file) and file.resolve().is_relative_to(folder)
+    }
+
+
+def _is_source(file: Path) -> bool:
+    # Some modules are made at run time, and their file is a mere name.
+    return file.is_absolute() and file.suffix == ".py" and "site-packages" not in file.parts
+
+
 def read_workload(module: ModuleType, path: Path) -> Workload:
     """Return what an imported module defines; see `load_workload`."""
     for name in REQUIRED:
@@ -120,7 +148,7 @@ def _import(path: Path, arguments: Sequence[str]) -> ModuleType:
             user_traceback(error, path),
         ) from error
     except Exception as error:
-        message = f"{path.name} could not be imported: {type(error).__name__}: {error}"
+        message = f"{path.name} could not be imported: {one_line(error)}"
         raise WorkloadError(message, user_traceback(error, path)) from error
     finally:
         sys.argv = before

@@ -109,6 +109,14 @@ def test_knobs_leaves_only_those():
     assert [d.knob.name for d in space.domains if d.varies] == ["precision"]
 
 
+def test_fix_goes_beyond_knobs():
+    """What is held at a value need not vary, too."""
+    narrowing = Narrowing(knobs=("threads",), fix=(("precision", "bf16"),))
+    space = build_space(FACTS, GPU_MACHINE, narrowing)
+    assert space.baseline["precision"] == "bf16"
+    assert [d.knob.name for d in space.domains if d.varies] == ["threads"]
+
+
 @pytest.mark.parametrize("option", ["knobs", "allow"])
 def test_an_unknown_knob_in_an_option_is_refused(option):
     """With the option's name and the nearest knob."""

@@ -658,3 +658,43 @@ def test_compiled_dropout_is_no_difference(write_workload, run_plan):
     report = run_plan(path, {"compile_mode": "default"}, compare_with={"batch_size": 4}).numerics
     assert report is not None
     assert report.passed
+
+
+KEEPING = """
+KEPT = []
+
+def build_model():
+    from kept import part
+    if not KEPT:
+        KEPT.append(nn.Linear(16, 3))
+    return nn.Sequential(part, KEPT[0])
+
+class Rows(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(16, generator=generator), index % 3
+
+def build_dataset():
+    return Rows()
+
+def collate_fn(samples):
+    batch = torch.utils.data.default_collate(samples)
+    return [*batch, (number for number in range(3))]
+
+def compute_loss(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+def build_optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.5)
+"""
+
+
+def test_a_model_that_the_workload_keeps_is_compared_from_the_same_start(write_workload, run_plan):
+    """It was trained for the reference when it is built once more. Its batch cannot be copied."""
+    path = write_workload(KEEPING)
+    (path.parent / "kept.py").write_text("from torch import nn\npart = nn.Linear(16, 16)\n")
+    report = run_plan(path, {"precision": "bf16"}, compare_with={"batch_size": 4}).numerics
+    assert report is not None
+    assert report.passed

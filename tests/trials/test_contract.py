@@ -68,6 +68,13 @@ RUNNING = {
         "def build_dataloader(data, **kw): return torch.utils.data.DataLoader(data, batch_size=2)",
         "asked for batch_size=4 and made 2",
     ),
+    "other_workers": (
+        """
+        def build_dataloader(data, num_workers, **kw):
+            return torch.utils.data.DataLoader(data, num_workers=2, **kw)
+        """,
+        "asked for num_workers=0 and made 2",
+    ),
     "blocks": ("def blocks(model): return [nn.Linear(1, 1)]", "inside the model"),
 }
 
@@ -187,6 +194,26 @@ def test_an_empty_stream_says_so(write_workload, run_plan):
     )
     result = run_plan(path)
     assert "gave no batch" in (result.error or "")
+    assert result.user_error
+
+
+def test_a_stream_that_ends_for_good_says_so(write_workload, run_plan):
+    """Training goes on for epochs; the first one had its samples."""
+    path = write_workload(
+        """
+        class Stream(torch.utils.data.IterableDataset):
+            def __init__(self):
+                self.samples = ((torch.rand(16), torch.tensor(0)) for _ in range(9))
+
+            def __iter__(self):
+                return self.samples
+
+        def build_dataset():
+            return Stream()
+        """
+    )
+    result = run_plan(path)
+    assert "read once more" in (result.error or "")
     assert result.user_error
 
 

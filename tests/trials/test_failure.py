@@ -39,6 +39,26 @@ def test_a_disk_that_a_worker_found_full_is_told_in_its_words():
     assert one_line(OSError(errno.ENOSPC, FULL)) == told
 
 
+class MuteError(Exception):
+    """An error whose own message fails."""
+
+    def __str__(self):
+        return self.args[7]
+
+
+def test_an_error_that_cannot_tell_its_message_is_an_error_of_the_users():
+    """It is told by its type."""
+    assert classify(MuteError()) is Outcome.CRASH
+    assert one_line(MuteError()) == "MuteError: its message could not be made: str() of it failed"
+
+
+def test_a_message_as_long_as_a_tensor_is_shortened():
+    """The table has one line for it."""
+    told = one_line(ValueError("x" * 100_000))
+    assert told.startswith("ValueError: xxx")
+    assert told.endswith("... (99,512 characters more)")
+
+
 def test_the_memory_asked_for_is_kept():
     """It tells how far away a plan is."""
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")

@@ -26,6 +26,7 @@ class Circumstances:
         matmul_flops_per_s: what the device reaches; None: unknown.
         alloc_retries: times the allocator had to flush its cache; None: no such thing here.
         num_host_syncs: places in the user's step that wait for the device.
+        has_conv2d: whether the model has convolutions that may be laid out differently.
     """
 
     device_kind: str
@@ -35,6 +36,7 @@ class Circumstances:
     matmul_flops_per_s: float | None = None
     alloc_retries: int | None = None
     num_host_syncs: int = 0
+    has_conv2d: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,8 @@ def _advice(bound: Bound, known: Circumstances) -> Iterator[str]:
         yield "precision: matrix products in fewer bits (tf32, bf16)"
     if bound is Bound.LAUNCHES and known.num_host_syncs and known.device_kind == "cuda":
         yield "your code: remove the host synchronisations found below"
+    if bound is Bound.MEMORY_BANDWIDTH and known.has_conv2d:
+        yield "memory_format: channels_last for convolutions"
     yield from _ADVICE[bound]
     if known.device_kind == "cuda":
         yield from _ADVICE_FOR_GPUS.get(bound, ())
@@ -145,7 +149,6 @@ _ADVICE: dict[Bound, tuple[str, ...]] = {
         "compile_mode: fused, what lies between matrix products reads and writes once",
         "optimizer_impl: fused",
         "precision: half the bytes",
-        "memory_format: channels_last for convolutions",
         "batch_size: larger, where weights are read for few samples",
     ),
     Bound.COMMUNICATION: (

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from torch import nn
+
 from autotune.trials.diagnosis import (
     Diagnosis,
     DiagnosisRequest,
@@ -205,6 +207,7 @@ def _verdict(
         matmul_flops_per_s=matmul,
         alloc_retries=subject.measurement.alloc_retries,
         num_host_syncs=len(syncs),
+        has_conv2d=any(isinstance(part, nn.Conv2d) for part in step.model.modules()),
     )
     return judge(breakdown, known)
 
