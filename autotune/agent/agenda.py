@@ -1,9 +1,11 @@
 """What a run does next: the stages of its search, then its ending, within the budget."""
 
+import math
 from dataclasses import replace
 
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.forecast.durations import expected_s, wall_clock_s
+from autotune.agent.forecast.speed import Forecast
 from autotune.agent.history import SEARCH, SEARCH_ENDED, History
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
@@ -16,6 +18,7 @@ from autotune.clock import Budget
 from autotune.trials.result import Purpose
 
 _BUDGET = "the budget ended"
+_UNLUCKY = 1.645  # deviations below the mean; one plan of twenty is farther down
 _SHORT_S = 20.0  # of a trial that is given up for being much longer than expected, at the least
 
 
@@ -93,8 +96,16 @@ class Agenda:
         return history.objective.interesting_above(
             history.figures(best),
             history.figures(history.baseline or best),
-            self._settings.racing,
+            self._part_to_race(history),
         )
+
+    def _part_to_race(self, history: History) -> float:
+        """Return the part of the best that a plan must come to, unless luck may hide that it does.
+
+        The best may have had a good process, and this one may be a bad one.
+        """
+        deviation = Forecast(history, self._ending.hardware).between_processes
+        return min(self._settings.racing, math.exp(-_UNLUCKY * math.sqrt(2) * deviation))
 
     @property
     def why_over(self) -> str:

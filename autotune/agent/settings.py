@@ -29,7 +29,7 @@ class SearchSettings:
         slight_chance: the same for plans that were sampled.
         patience: sampled plans without such a gain after which the search is over, at least.
         racing: a search trial may stop early when clearly below this part of the best;
-            slower ones are never finalists.
+            slower ones are never finalists. It is less where processes differ by more.
         compile_patience: search time left, in expected first steps, for compiling to be tried.
         overrun: times its expected duration after which a search trial is given up.
         max_rounds: of the confirmation.

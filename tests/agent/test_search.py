@@ -342,6 +342,15 @@ def test_search_trials_race_against_the_best():
             best = max(best, measurement.throughput)
 
 
+def test_a_race_allows_for_what_processes_differ_by():
+    """On a machine that others disturb, one unlucky process does not show a plan to be slow."""
+    table = Table(World(GPT_MODEL, noise=0.2), GPT, budget_s=600)
+    table.search().run()
+    *_, last = (r for r in table.world.requests if r.purpose in SEARCH)
+    best = max(r.result.measurement.throughput for r in search_trials(table)[:-1])
+    assert 0.5 * best < last.interesting_above < 0.91 * best
+
+
 def test_the_winner_leaves_memory_headroom():
     """A plan above 95 % of the memory runs, but does not win."""
     table = Table(World(GPT_MODEL), GPT, settings={"max_memory_bytes": 34 * GIB})

@@ -96,6 +96,11 @@ class Forecast:
         self._numbers: dict[tuple[str, Value], int] = {}
         self._known_views: dict[Plan, _View] = {}
 
+    @property
+    def between_processes(self) -> float:
+        """The deviation of the log throughput between processes of a plan."""
+        return self._fitted[0]
+
     def of(self, plans: Sequence[Plan]) -> list[Outlook]:
         """Return the outlook of each plan."""
         if not plans:
