@@ -29,13 +29,14 @@ class Bound(enum.Enum):
 
 
 class FindingKind(enum.Enum):
-    """What about the user's code costs speed; only the user can change it."""
+    """What in the user's code costs speed, or depends on the batch; only they can change it."""
 
     GRAPH_BREAK = "graph_break"
     HOST_SYNC = "host_sync"
     PRINT = "print"
     SHAPE = "shape"
     LOADER = "loader"
+    BATCH_LOSS = "batch_loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ _KINDS = {
     "print": "print",
     "shape": "shape",
     "loader": "loader",
+    "batch_loss": "batch",
 }
 
 

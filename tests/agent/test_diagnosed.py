@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.agent.conclusion.explain import baseline_remarks
+from autotune.agent.conclusion.explain import baseline_remarks, remarks
+from autotune.agent.conclusion.finalists import changes_training
 from autotune.agent.forecast.durations import expected_s
 from autotune.agent.forecast.levers import bound_acted_on
 from autotune.agent.forecast.roofline import Roofline
 from autotune.agent.proposers.promising import Promising
 from autotune.search_space.space import Narrowing, build_space
-from autotune.trials.diagnosis import Bound, Diagnosis, Shares
+from autotune.trials.diagnosis import Bound, Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import Purpose
 from tests.agent.test_proposers import history
 from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World, ok
@@ -121,6 +122,29 @@ class DiagnosedWorld(World):
         if request.diagnosis is None:
             return result
         return replace(result, diagnosis=Diagnosis(bound=Bound.ARITHMETIC, evidence=("seen",)))
+
+
+MIXED = Finding(kind=FindingKind.BATCH_LOSS, what="the loss is of pairs", advice="-")
+
+
+@pytest.mark.parametrize(
+    ("total", "findings", "told"),
+    [
+        (64, (), ""),
+        (64, (MIXED,), "although GLOBAL_BATCH_SIZE is kept, as the loss is of pairs"),
+        (None, (), "or set GLOBAL_BATCH_SIZE or --fix batch_size to keep it"),
+        (None, (MIXED,), "or set --fix batch_size to keep it"),
+    ],
+)
+def test_a_loss_that_depends_on_the_batch_changes_with_it(total, findings, told):
+    """As many samples in an optimizer step do not keep it; nobody is told that they do."""
+    space = build_space(replace(GPT, global_batch_size=total), GPU)
+    found = Diagnosis(bound=Bound.ARITHMETIC, findings=findings)
+    plan = space.plan({"batch_size": 32})
+    seen = history(({}, replace(ok(50.0), diagnosis=found)), space=space)
+    changes = [remark for remark in remarks(plan, seen) if "training changes" in remark]
+    assert [told in remark for remark in changes] == [True] * bool(told)
+    assert changes_training(plan, seen) == bool(told)
 
 
 def test_the_baseline_and_the_leader_of_the_confirmation_are_diagnosed():

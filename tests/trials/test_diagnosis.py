@@ -201,6 +201,68 @@ def test_the_longest_sides_are_told_and_no_more_than_a_handful():
     assert found[0].what.endswith(": 8.weight (81, 8)")
 
 
+LOSSES = {
+    "negatives": (
+        """
+        def compute_loss(model, batch):
+            own = nn.functional.normalize(model(batch[0]))
+            return nn.functional.cross_entropy(10 * own @ own.T, torch.arange(len(own)))
+        """,
+        True,
+    ),
+    "tokens": (
+        """
+        class Texts(Rows):
+            def __getitem__(self, index):
+                return torch.randn(16), torch.tensor(3 if index % 4 else 1)
+        def build_dataset():
+            return Texts(64)
+        def compute_loss(model, batch):
+            rows, lengths = batch
+            there = torch.arange(3) < lengths[:, None]
+            return (model(rows) ** 2 * lengths[:, None])[there].mean()
+        """,
+        True,
+    ),
+    "samples": ("", False),
+    "at random": (
+        """
+        def compute_loss(model, batch):
+            return nn.functional.cross_entropy(model(batch[0] + torch.randn(16)), batch[1])
+        """,
+        False,
+    ),
+    "with dropout and batch norm": (
+        """
+        def build_model():
+            layers = nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3)
+            return nn.Sequential(*layers)
+        """,
+        False,
+    ),
+    "for training alone": (
+        """
+        class Strict(nn.Linear):
+            def forward(self, x):
+                assert self.training
+                return super().forward(x)
+        def build_model():
+            return Strict(16, 3)
+        """,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_a_loss_that_depends_on_the_batch_is_found(case, diagnosed, write_workload):
+    """Accumulating it in smaller parts would train another loss, without a word."""
+    source, mixes = LOSSES[case]
+    diagnosis = diagnosed(write_workload(source)).diagnosis
+    found = [f for f in diagnosis.findings if f.kind is FindingKind.BATCH_LOSS]
+    assert ["loss of 4 samples" in f.what for f in found] == [True] * mixes
+
+
 def test_a_stalling_loader_is_found(diagnosed):
     """The loader's own speed stands beside the step's."""
     diagnosis = diagnosed(BOUND / "data.py").diagnosis

@@ -19,6 +19,7 @@ from autotune.trials.loader import Feed
 from autotune.trials.profiling.bound import Circumstances, Verdict, judge
 from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
 from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
+from autotune.trials.profiling.mixing import mixed_losses
 from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_per_s
 from autotune.trials.profiling.stalls import why_waiting
 from autotune.trials.profiling.traced import num_steps, trace_steps
@@ -84,11 +85,12 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     watched = _watched(subject, attempts)
     matmul = attempts.get("matmul_flops_per_s", lambda: _matmul(subject))
     loader = attempts.get("loader_samples_per_s", lambda: _loader(subject))
+    mixed = _mixed(subject)
     # Last: it leaves a step that cannot be trained on as before.
     breaks = _graph_breaks(subject, request, attempts)
     flops = watched.flops / subject.batch_size if watched else request.flops_per_sample
     verdict = None if breakdown is None else _verdict(subject, breakdown, watched, flops, matmul)
-    findings = (*breaks, *(watched.findings if watched else ()), *_stalls(subject, loader))
+    findings = (*breaks, *(watched.findings if watched else ()), *_stalls(subject, loader), *mixed)
     return Diagnosis(
         bound=verdict.bound if verdict else None,
         evidence=verdict.evidence if verdict else (),
@@ -225,6 +227,24 @@ def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
     why, advice = why_waiting(loader, step, loads_in_loop=workers == 0)
     what = f"the step waits for data {wait:.0%} of the time: {why}"
     return (Finding(kind=FindingKind.LOADER, what=what, advice=advice),)
+
+
+def _mixed(subject: Subject) -> tuple[Finding, ...]:
+    step = subject.step
+    is_plain = step.plan.get("compile_mode", "off") == "off" and not step.is_recorded
+    if not (subject.is_alone and is_plain):
+        return ()
+    losses = mixed_losses(step, step.move(subject.feed.next()))
+    if losses is None:
+        return ()
+    whole, halves = losses
+    what = (
+        f"the loss of {subject.batch_size} samples is {whole:.4g}, and {halves:.4g} is the mean "
+        "over their halves: it depends on which samples are in a batch together, as with in-batch "
+        "negatives or a mean over tokens"
+    )
+    advice = "mind that another batch_size trains another loss, accumulated or not"
+    return (Finding(kind=FindingKind.BATCH_LOSS, what=what, advice=advice),)
 
 
 def _not_there(subject: Subject) -> dict[str, str]:

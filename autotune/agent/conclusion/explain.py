@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from autotune.agent.conclusion.confirm import flipped_back
-from autotune.agent.conclusion.finalists import changes_training
+from autotune.agent.conclusion.finalists import mixed_loss
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.forecast.levers import in_words
 from autotune.agent.history import History
@@ -98,9 +98,8 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
     batch, own = plan["batch_size"], history.space.baseline["batch_size"]
     if batch == own:
         return None
-    if not changes_training(plan, history):
-        norms = f"the batch norms see {batch} samples at a time instead of {own}"
-        return f"the training changes a little: {norms}" if facts.has_batch_norm else None
+    if facts.global_batch_size is not None:
+        return _accumulated_remark(plan, history)
     factor = float(batch) / float(own)
     if facts.optimizer_class == "SGD":
         rule = f"with SGD scale the learning rate by {factor:g} (linear rule)"
@@ -111,7 +110,20 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
     if num_ranks > 1:
         all_ranks = f"{int(batch) * num_ranks} samples in a step instead of {int(own) * num_ranks}"
         changed += f"{on_ranks(num_ranks)}, so {all_ranks}"
+    # Accumulation does not keep a loss that depends on which samples are together.
+    kept_by = "" if mixed_loss(history) else "GLOBAL_BATCH_SIZE or "
+    return f"the training changes: {changed}; {rule}, or set {kept_by}--fix batch_size to keep it"
+
+
+def _accumulated_remark(plan: Plan, history: History) -> str | None:
+    """Say what changes although a step sees as many samples as in the user's own training."""
+    batch, own = plan["batch_size"], history.space.baseline["batch_size"]
+    if (mixed := mixed_loss(history)) is not None:
+        return (
+            f"the training changes although GLOBAL_BATCH_SIZE is kept, as {mixed}; "
+            f"--fix batch_size={own} keeps it"
+        )
+    norms = f"the batch norms see {batch} samples at a time instead of {own}"
     return (
-        f"the training changes: {changed}; {rule}, or set "
-        "GLOBAL_BATCH_SIZE or --fix batch_size to keep it"
+        f"the training changes a little: {norms}" if history.space.facts.has_batch_norm else None
     )

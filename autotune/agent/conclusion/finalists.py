@@ -9,6 +9,7 @@ from autotune.agent.conclusion.speedup import Speedup, around, pooled, student_t
 from autotune.agent.history import Done, History
 from autotune.agent.objectives.objective import Figures
 from autotune.search_space.plan import Plan
+from autotune.trials.diagnosis import FindingKind
 from autotune.trials.result import Measurement, Outcome, Purpose
 
 MAX_FINALISTS = 3
@@ -92,10 +93,20 @@ def _burden(trial: Done, history: History) -> tuple[bool, float]:
 
 
 def changes_training(plan: Plan, history: History) -> bool:
-    """Whether an optimizer step sees another number of samples than in the user's own training."""
+    """Whether an optimizer step sees another number of samples than in the user's own training.
+
+    Or as many, in parts of another size, where the loss depends on those.
+    """
     space = history.space
     same = plan["batch_size"] == space.baseline["batch_size"]
-    return not same and space.facts.global_batch_size is None
+    is_kept = space.facts.global_batch_size is not None and mixed_loss(history) is None
+    return not (same or is_kept)
+
+
+def mixed_loss(history: History) -> str | None:
+    """Return in words that the loss depends on which samples are in a batch together, or None."""
+    found = history.diagnosis.findings if history.diagnosis else ()
+    return next((f.what for f in found if f.kind is FindingKind.BATCH_LOSS), None)
 
 
 def disqualified(plan: Plan, history: History) -> str | None:
