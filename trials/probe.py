@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,26 +85,17 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     num_parameters = sum(p.numel() for p in model.parameters())
     has_conv2d = any(isinstance(m, nn.Conv2d) for m in model.modules())
     has_batch_norm = any(isinstance(m, _BatchNorm) for m in model.modules())
-    feed = Feed(build_loader(workload, plan, seed))
-    batch = feed.next()
-    fixed = fixed_batches(workload, plan, seed, feed.loader, batch)
-    if fixed:
+    batches = _look_at_batches(workload, plan, seed, model)
+    if batches.fixed:
         counts = f"each counts as {batch_size} samples: set BATCH_SIZE to what it holds"
         remarks += (f"the loader makes its own batches, so batch_size stays; {counts}",)
-    flops = _flops(workload, model, batch, batch_size)
-    varying = False
-    with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
-        if flops is None:
-            varying = _varies_with_values(workload, plan, seed)
-        else:
-            varying = _varies_with_shapes(workload, model, batch, feed)
-    if varying:
+    if batches.vary:
         impls = tuple(n for n in impls if steps_with(optimizer, n, model, varies=True))
     return WorkloadFacts(
         batch_size=batch_size,
         global_batch_size=workload.global_batch_size,
         dataset_len=num_samples,
-        fixed_batches=fixed,
+        fixed_batches=batches.fixed,
         open_file=open_file(dataset),
         repeats_in_workers=repeats_in_workers(dataset, seed),
         num_parameters=num_parameters,
@@ -119,18 +111,51 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         own_step=has_own_step(optimizer),
         shared_across=shared,
         sparse_gradients=sparse,
-        varies=varying,
+        varies=batches.vary,
         compiler_problem=compiler_problem(hardware),
         bf16=hardware.capability is None or hardware.capability >= (8, 0),
         fp16=hardware.capability is not None and hardware.capability >= (7, 0),
         user_knobs=tuple(workload.knobs.items()),
         tokens_per_sample=workload.tokens_per_sample,
-        flops_per_sample=flops,
-        loader_samples_per_s=_loader_speed(feed, batch_size),
+        flops_per_sample=batches.flops_per_sample,
+        loader_samples_per_s=batches.samples_per_s,
         imports=imports if forkable else (),
         source_hash=_source_hash(path),
         remarks=remarks,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batches:
+    """What the batches of a workload show.
+
+    Attributes:
+        fixed: they hold what they hold, whatever size is asked for.
+        vary: which modules run differs from one to the next.
+        flops_per_sample: of a training step; None: unknown.
+        samples_per_s: of the loader alone.
+    """
+
+    fixed: bool
+    vary: bool
+    flops_per_sample: float | None
+    samples_per_s: float
+
+
+def _look_at_batches(workload: Workload, plan: Plan, seed: int, model: nn.Module) -> _Batches:
+    """Read some batches; the model has no values afterwards."""
+    batch_size, vary = int(plan["batch_size"]), False
+    feed = Feed(build_loader(workload, plan, seed))
+    batch = feed.next()
+    fixed = fixed_batches(workload, plan, seed, feed.loader, batch)
+    flops = _flops(workload, model, batch, batch_size)
+    with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
+        if flops is None:
+            vary = _varies_with_values(workload, plan, seed)
+        else:
+            vary = _varies_with_shapes(workload, model, batch, feed)
+    samples_per_s = _loader_speed(feed, batch_size)
+    return _Batches(fixed=fixed, vary=vary, flops_per_sample=flops, samples_per_s=samples_per_s)
 
 
 def compiler_problem(hardware: Hardware) -> str | None:
@@ -198,7 +223,7 @@ def _loader_speed(feed: Feed, batch_size: int) -> float:
 
 
 def _flops(workload: Workload, model: nn.Module, batch: Any, batch_size: int) -> float | None:
-    """Count one training step on the meta device, which computes shapes only; the model stays.
+    """Count one training step on the meta device, which computes shapes only.
 
     Models that look at values cannot run there; their count stays unknown.
     """

@@ -104,8 +104,12 @@ def changes_training(plan: Plan, history: History) -> bool:
 
 
 def mixed_loss(history: History) -> str | None:
-    """Return in words that the loss depends on which samples are in a batch together, or None."""
-    found = history.diagnosis.findings if history.diagnosis else ()
+    """Return in words that the loss depends on which samples are in a batch together, or None.
+
+    It is only looked for on one device.
+    """
+    diagnoses = (known.diagnosis for known in (history, history.scouts) if known)
+    found = (finding for diagnosis in diagnoses if diagnosis for finding in diagnosis.findings)
     return next((f.what for f in found if f.kind is FindingKind.BATCH_LOSS), None)
 
 
