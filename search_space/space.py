@@ -12,7 +12,8 @@ from autotune.errors import PlanError, UsageError, nearest
 from autotune.search_space.conflicts import conflict
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import CATALOGUE, GUARDED, Knob, Numerics, Out
+from autotune.search_space.knobs import CATALOGUE, GUARDED, Knob, Numerics
+from autotune.search_space.offers import Out
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
