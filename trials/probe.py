@@ -6,6 +6,7 @@ Nothing here trains.
 import contextlib
 import hashlib
 import importlib.util
+import itertools
 import os
 import shutil
 import sys
@@ -52,6 +53,7 @@ from autotune.trials.optimizers import (
     with_implementation,
 )
 from autotune.trials.request import ProbeRequest, Rejection
+from autotune.trials.seeding import seed_all
 from autotune.trials.sharding import shared_across
 from autotune.trials.workload import (
     Workload,
@@ -62,6 +64,7 @@ from autotune.trials.workload import (
 
 _LOADER_PROBE_S = 0.5
 _COMPARED, _FEW = 4, 2  # batches, and samples of each where values decide
+_PASSES = 16  # over those batches in turn: chance may decide, too
 
 
 def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
@@ -70,6 +73,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     Raises:
         WorkloadError: when it breaks its contract or raises.
     """
+    seed_all(seed)
     before = set(sys.modules)
     workload = load_workload(path)
     forkable, imports = is_forkable(), _installed(set(sys.modules) - before)
@@ -238,7 +242,8 @@ def _flops(workload: Workload, model: nn.Module, batch: Any, batch_size: int) ->
 def _varies_with_shapes(workload: Workload, model: nn.Module, batch: Any, feed: Feed) -> bool:
     """Whether what runs depends on shapes or on chance, by a model on the meta device."""
     batches = (batch if number == 0 else feed.next() for number in range(_COMPARED))
-    return varies(model, partial(workload.compute_loss, model), map(_to_meta, batches))
+    passes = itertools.islice(itertools.cycle(map(_to_meta, batches)), _PASSES)
+    return varies(model, partial(workload.compute_loss, model), passes)
 
 
 def _varies_with_values(workload: Workload, plan: Plan, seed: int) -> bool:
@@ -247,7 +252,8 @@ def _varies_with_values(workload: Workload, plan: Plan, seed: int) -> bool:
     feed = Feed(build_loader(workload, few, seed))
     model = workload.model(plan.values).train()
     batches = (feed.next() for _ in range(_COMPARED))
-    return varies(model, partial(workload.compute_loss, model), batches)
+    passes = itertools.islice(itertools.cycle(batches), _PASSES)
+    return varies(model, partial(workload.compute_loss, model), passes)
 
 
 def _to_meta(batch: Any) -> Any:

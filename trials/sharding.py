@@ -36,6 +36,7 @@ _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
 _TORCHS_BUCKET_MB = 25
 _TOGETHER_BYTES = 250 * 2**20  # how much of buffers DDP sends in one message
+_WATCHED = 10  # forward passes; where layers are dropped at random, few leave out none
 # DDP's words in the step after one that left out a parameter which the first step used.
 _LEFT_OUT_LATER = "Expected to have finished reduction in the prior iteration"
 # It builds the graph of its part of the model in the backward pass only.
@@ -56,6 +57,13 @@ class Sharded(Protocol):
 
     def sync_gradients(self, *, due: bool) -> None:
         """Say whether the next backward pass averages gradients over ranks, or accumulates."""
+
+    def has_run_backward(self) -> None:
+        """Check what the backward pass left behind.
+
+        Raises:
+            InvalidPlanError: when other ranks would wait for this one for ever.
+        """
 
 
 def cuts_parameters(plan: Plan, place: RankPlace) -> bool:
@@ -106,6 +114,9 @@ class OneDevice:
     def sync_gradients(self, *, due: bool) -> None:
         """See `Sharded`."""
 
+    def has_run_backward(self) -> None:
+        """See `Sharded`."""
+
 
 class _LossOf(nn.Module):
     """The loss as a module's forward pass, which is what DDP prepares its buckets around.
@@ -126,7 +137,7 @@ class Replicated:
     """A model under DistributedDataParallel.
 
     DDP waits for the gradient of every parameter, unless it is told to search the graph of each
-    step for those that the loss leaves out. That costs time, so the first step tells whether it is
+    step for those that the loss leaves out. That costs time, so the first steps tell whether it is
     needed. (With a static graph DDP learns by itself.)
     """
 
@@ -135,27 +146,15 @@ class Replicated:
     def __init__(self, model: nn.Module, plan: Plan, ranks: Ranks) -> None:
         self._loss_of, self._plan, self._ranks = _LossOf(model), plan, ranks
         self.ddp = _ddp(self._loss_of, plan)
-        self._is_settled = _is_static(plan)
+        self._waits_for_all = not _is_static(plan)
+        self._num_to_watch = _WATCHED if self._waits_for_all else 0
 
     def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
-        """See `Sharded`.
-
-        Raises:
-            InvalidPlanError: when a later step leaves out what the first one used.
-        """
-        try:
-            loss: Tensor = self.ddp(compute_loss, batch)
-        except RuntimeError as error:
-            if _LEFT_OUT_LATER not in str(error):
-                raise
-            raise InvalidPlanError(
-                "a step left out parameters that the first step used, for which the ranks waited; "
-                "let compute_loss use the same parameters in every step, if only by adding "
-                "0 * parameter.sum()"
-            ) from error
-        if self._is_settled or not torch.is_grad_enabled():
+        """See `Sharded`."""
+        loss: Tensor = self.ddp(compute_loss, batch)
+        if not self._num_to_watch or not torch.is_grad_enabled():
             return loss
-        self._is_settled = True
+        self._num_to_watch -= 1
         (left_out,) = self._ranks.worst(leaves_parameters_out(loss, self._loss_of))
         return self._searching(loss) if left_out else loss
 
@@ -164,6 +163,7 @@ class Replicated:
         due = self.ddp.require_backward_grad_sync
         self.ddp._remove_autograd_hooks()  # noqa: SLF001  two would average twice
         self.ddp = _ddp(self._loss_of, self._plan, searches=True)
+        self._num_to_watch, self._waits_for_all = 0, False
         self.sync_gradients(due=due)
         again: Tensor = self.ddp(lambda model, batch: loss, None)
         return again
@@ -172,6 +172,23 @@ class Replicated:
         """See `Sharded`."""
         # What `no_sync()` does around a block; forward and backward are two calls here.
         self.ddp.require_backward_grad_sync = due
+
+    def has_run_backward(self) -> None:
+        """See `Sharded`."""
+        is_due = self.ddp.require_backward_grad_sync
+        if not (self._waits_for_all and is_due) or self._num_to_watch:
+            return
+        try:
+            # DDP looks at the beginning of the next step, which the ranks that wait never reach.
+            self.ddp.reducer._rebuild_buckets()  # noqa: SLF001  it was done, so it only looks
+        except RuntimeError as error:
+            if _LEFT_OUT_LATER not in str(error):
+                raise
+            raise InvalidPlanError(
+                f"a step left out parameters that the first {_WATCHED} steps used, for which the "
+                "other ranks wait; let compute_loss use the same parameters in every step, if "
+                "only by adding 0 * parameter.sum()"
+            ) from error
 
 
 def leaves_parameters_out(loss: Tensor, model: nn.Module) -> bool:
@@ -236,6 +253,9 @@ class FullySharded:
         """See `Sharded`."""
         self._fsdp.set_requires_gradient_sync(due)
         self._fsdp.set_is_last_backward(due)
+
+    def has_run_backward(self) -> None:
+        """See `Sharded`."""
 
 
 class _Buffers:

@@ -144,13 +144,15 @@ class Step:
         """Accumulate gradients of `loss`, averaged over the accumulation and scaled for fp16.
 
         Raises:
-            InvalidPlanError: when checkpointing would change the training, in the first step.
+            InvalidPlanError: when checkpointing would change the training, in the first step; when
+                this rank left out parameters for which the others wait.
         """
         if self.accumulation > 1:
             loss = loss / self.accumulation
         if self._scaler is not None:
             loss = self._scaler.scale(loss)
         loss.backward()
+        self._sharded.has_run_backward()
         self._first_pass.has_run_backward()
         self._micro_steps += 1
 
