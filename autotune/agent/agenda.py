@@ -68,7 +68,7 @@ class Agenda:
             if self._journal.running:
                 return None
             self._end_stage(stage)
-        if self._journal.running:
+        if self._journal.running or self._end_s <= 0:
             return None
         proposal = self._ending.next(self.history, self._end_s)
         return proposal and replace(proposal, num_ranks=self._num_ranks)

@@ -252,11 +252,20 @@ def overrunning(first, trial_s, narrowing):
 
 def test_a_trial_cut_short_for_the_ending_says_so_and_is_not_run_again():
     """Its time was that of the search, not the budget, of which a second try could have enough."""
-    table = overrunning(2, 6.5, Narrowing(knobs=("precision",)))
+    table = overrunning(2, 5.5, Narrowing(knobs=("precision",)))
     table.search().run()
     cut, *later = table.store.trials(1)[1:]
     assert (cut.outcome, cut.result.error) == (Outcome.CANCELLED, "the time for searching ended")
     assert cut.plan not in [record.plan for record in later]
+
+
+def test_time_to_find_a_plan_is_kept_before_time_to_confirm_it_well():
+    """Where the start took a third of the budget, more rounds would leave none to confirm."""
+    world = World(GPT_MODEL, hardware=CPU, trial_s=4.0)
+    table = Table(world, GPT, 59.0, narrowing=Narrowing(fix=(("compile_mode", "off"),)))
+    table.observer.on_submit = lambda number, _: number == 1 and table.clock.sleep(18.0)
+    assert table.search().run().confirmed
+    assert len(search_trials(table)) > 2
 
 
 def test_what_was_found_is_confirmed_although_a_trial_was_cut_short():

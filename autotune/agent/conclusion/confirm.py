@@ -17,6 +17,7 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.trials.result import Outcome, Purpose
 
+_TO_FIND = 2.0  # times the baseline's trial
 # Finalists and rounds, best first; the first that time can pay for is run.
 SCHEDULES = ((3, 3), (2, 3), (2, 2), (1, 2), (1, 1))
 
@@ -38,6 +39,8 @@ class Ending:
         if self.fits(history, left_s):
             costs = [self._schedule_s(history, *schedule) for schedule in SCHEDULES]
             share_s = self.settings.confirm_share * self.settings.budget_s
+            if to_find_s := self._to_find_s(history):
+                share_s = min(share_s, left_s - to_find_s)
             return next((cost for cost in costs if cost <= share_s), costs[-1])
         if not finalists(history):
             return 0.0
@@ -48,9 +51,7 @@ class Ending:
 
     def fits(self, history: History, left_s: float) -> bool:
         """Whether `left_s` pays for the smallest schedule, and first for finding a finalist."""
-        own_plan, *found = self._field(history, 1)
-        to_find_s = 0.0 if found else expected_s(own_plan, history, self.hardware)
-        return to_find_s + self._schedule_s(history, *SCHEDULES[-1]) <= left_s
+        return self._to_find_s(history) + self._schedule_s(history, *SCHEDULES[-1]) <= left_s
 
     def next(self, history: History, left_s: float) -> Proposal | None:
         """Return the next trial of the ending, None when there is nothing left to do or pay."""
@@ -119,6 +120,11 @@ class Ending:
     def _field(self, history: History, num_finalists: int) -> list[Plan]:
         baseline = history.reference
         return [baseline, *finalists(history)[:num_finalists]]
+
+    def _to_find_s(self, history: History) -> float:
+        """Return the seconds to keep for finding a first finalist, which may take longer steps."""
+        own_plan, *found = self._field(history, 1)
+        return 0.0 if found else _TO_FIND * expected_s(own_plan, history, self.hardware)
 
     def _schedule_s(self, history: History, num_finalists: int, rounds: int) -> float:
         field = self._field(history, num_finalists)
