@@ -210,7 +210,8 @@ class Space:
         if self.by_name[name].knob.any_count and _is_count(value):
             return self._check_count(name, int(value))
         shown = ", ".join(spell(v) for v in allowed)
-        hint = nearest(value, map(spell, allowed))
+        is_spelled = spell(value) in map(spell, self.by_name[name].knob.known)
+        hint = "" if is_spelled else nearest(value, map(spell, allowed))
         why = f"; {note}" if (note := self.by_name[name].note) else ""
         raise PlanError(f"{name}={spell(value)} is not possible here{hint} (values: {shown}{why})")
 

@@ -29,6 +29,7 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import batch_does_not_divide
+from autotune.trials.batches import moved
 from autotune.trials.blocks import find_blocks
 from autotune.trials.failure import one_line, user_traceback
 from autotune.trials.flow import varies
@@ -257,13 +258,7 @@ def _varies_with_values(workload: Workload, plan: Plan, seed: int) -> bool:
 
 
 def _to_meta(batch: Any) -> Any:
-    if isinstance(batch, torch.Tensor):
-        return batch.to("meta")
-    if isinstance(batch, list | tuple):
-        return [_to_meta(item) for item in batch]
-    if isinstance(batch, dict):
-        return {key: _to_meta(value) for key, value in batch.items()}
-    return batch
+    return moved(batch, torch.device("meta"), lambda tensor: tensor.to("meta"))
 
 
 def answer(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection]:

@@ -1,7 +1,6 @@
 """A training step under a plan: what trials measure and what users train with."""
 
 import contextlib
-import copy
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from autotune.search_space.conflicts import CUDA_GRAPH_MODES
 from autotune.search_space.plan import Plan
+from autotune.trials.batches import moved
 from autotune.trials.checkpointing import FirstPass
 from autotune.trials.python_state import python_state
 from autotune.trials.recording import RecordedStep
@@ -183,19 +183,7 @@ class Step:
 
     def move(self, batch: Any) -> Any:
         """Return the batch on the device: tensors in tuples, lists, dicts, or what has `to`."""
-        if isinstance(batch, Tensor):
-            return self._move_tensor(batch)
-        if callable(getattr(batch, "to", None)):
-            return batch.to(self.device)
-        if isinstance(batch, dict):
-            moved = copy.copy(batch)  # of its own class, which may take other arguments
-            moved.update((key, self.move(value)) for key, value in batch.items())
-            return moved
-        if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-            return type(batch)(*map(self.move, batch))
-        if isinstance(batch, list | tuple):
-            return type(batch)(map(self.move, batch))
-        return batch
+        return moved(batch, self.device, self._move_tensor)
 
     def _move_tensor(self, tensor: Tensor) -> Tensor:
         images = tensor.dim() == 4 and tensor.is_floating_point()

@@ -74,8 +74,11 @@ class LiveTable:
         line.append(f" {self._budget.used_s:>5.0f}s  ")
         if proposal.num_ranks > 1:
             line.append(f"on {proposal.num_ranks}: ")
-        line.append(describe_diff(proposal.plan, self._baseline), style="bold")
-        line.append(f": {proposal.reason}", style="dim")
+        changes, reason = describe_diff(proposal.plan, self._baseline), proposal.reason
+        line.append(changes, style="bold")
+        # What is on top of the baseline begins with the same words.
+        is_told = reason.startswith(f"{changes} ")
+        line.append(reason.removeprefix(changes) if is_told else f": {reason}", style="dim")
         if result.error:
             line.append(f" [{_short(result.error)}]", style="red")
         self._console.print(line, soft_wrap=True)

@@ -76,7 +76,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         table.add_column(Text(column), justify="right" if _is_numeric(column) else "left")
     for row in rows:
         table.add_row(*map(Text, row))
-    stdout().print(table)
+    _print_grid(table)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
@@ -84,7 +84,18 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in facts:
         table.add_row(Text(name), Text(value))
-    stdout().print(table)
+    _print_grid(table)
+
+
+def _print_grid(table: Table) -> None:
+    """Print a table; in a file or a pipe, lines end where their text does."""
+    console = stdout()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as printed:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
 
 
 def _is_numeric(column: str) -> bool:

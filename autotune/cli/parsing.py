@@ -1,6 +1,7 @@
 """Durations, sizes and `k=v` pairs as people type them."""
 
 import math
+import os
 import re
 from pathlib import Path
 
@@ -172,4 +173,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 def absolute(path: Path) -> Path:
     """Return the path from the root, links kept: a workload is what the user calls it."""
-    return Path.cwd() / path
+    whole = Path.cwd() / path
+    short = Path(os.path.normpath(whole))  # `..` after a link is not what the words say
+    return short if short.exists() and whole.exists() and short.samefile(whole) else whole

@@ -96,7 +96,7 @@ def test_reasons_name_the_evidence():
     seen = history(({}, diagnosed(Bound.LAUNCHES, idle=0.6)))
     precision, compiling = ("precision", "bf16", "fp32"), ("compile_mode", "default", "off")
     compiled = bound_acted_on([precision, compiling], seen)
-    assert "bound by launches (of a step: an idle device 60%)" in compiled
+    assert "bound by launches (60% of its step)" in compiled
     assert bound_acted_on([precision], seen) is None
     assert bound_acted_on([("batch_size", 32, 16)], seen) == compiled
     assert bound_acted_on([("batch_size", 16, 32)], seen) is None

@@ -231,6 +231,14 @@ def test_trials_are_listed_with_what_they_change(file):
     assert "throughput (samples/s)" in "".join(lines[:2])
 
 
+def test_lines_in_a_pipe_end_where_their_text_does(file):
+    """Tables are as wide as a long reason there, and nobody wants blanks up to it."""
+    for command in (["trials", "mine"], ["show", "mine"]):
+        lines = _call(*command, "--storage", file).splitlines()
+        assert lines
+        assert not any(line.endswith(" ") for line in lines)
+
+
 def test_trials_can_be_chosen_and_sorted(file):
     """`--where` and `--sort` work on the columns of trials_wide."""
     args = ["trials", "last", "--storage", file, "--json"]

@@ -181,3 +181,11 @@ def test_adopting_drops_what_the_space_excludes():
     adopted = build_space(FACTS, GPUS, fix, num_ranks=2).adopt(one)
     assert adopted["compile_mode"] == "off"
     assert adopted["precision"] == "bf16"
+
+
+def test_a_value_that_is_out_is_no_misspelling():
+    """The reason is what the user needs, and no other value with a name like it."""
+    space = build_space(replace(FACTS, varies=True), GPUS, num_ranks=2)
+    with pytest.raises(PlanError, match="which modules run differs") as refused:
+        space.plan({"sharding": "fsdp_zero2"})
+    assert "did you mean" not in str(refused.value)

@@ -225,7 +225,9 @@ def bound_acted_on(
         for name, value, instead_of in settings
     ):
         return None
-    return f"the baseline is bound by {found.bound.words} ({found.evidence[0]})"
+    share = found.causes.get(found.bound)
+    of_step = "" if share is None else f" ({share:.0%} of its step)"
+    return f"the baseline is bound by {found.bound.words}{of_step}"
 
 
 def in_words(name: str, value: Value, instead_of: Value | None) -> str:
