@@ -13,23 +13,25 @@ from autotune.trials.workload import Workload
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 _NEARLY_ALL = 0.8  # of the parameters of stages, for the blocks in them to be the blocks
 _MOST = 0.5  # of those of a pair
+_GOOD_PART = 0.25  # of those of the blocks, for others beside them
 
 
 def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
     """Return the repeated blocks, in order: the user's `blocks(model)`, else found by itself.
 
     Found are the siblings of one class that multiply by most of the parameters, with those of the
-    same class elsewhere, such as in a decoder beside an encoder. Where they are stages, each of
-    which runs blocks of one class in sequence, it is these. Fewer than two are none. Lists inside
-    of a list, such as of an attention and a feed-forward each, are no modules to run: their parts
-    are the blocks.
+    same class elsewhere, such as in a decoder beside an encoder, and with those of other classes
+    that hold a good part beside them. Where they are stages, each of which runs blocks of one
+    class in sequence, it is these. Fewer than two are none, as are two layers of torch's. Lists
+    inside of a list, such as of an attention and a feed-forward each, are no modules to run: their
+    parts are the blocks.
 
     Raises:
         WorkloadError: when `blocks(model)` returns what is not in the model.
     """
     if workload.blocks is not None:
         return _checked(workload.blocks(model), model, workload)
-    groups = [group for group in _groups(model) if len(group.blocks) >= 2]
+    groups = [group for group in _groups(model) if group.repeats]
     outer = max(groups, key=lambda group: group.num_parameters, default=None)
     if outer is None:
         return []
@@ -39,7 +41,22 @@ def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
         outer = max(many, key=lambda group: group.num_parameters, default=outer)
     least = _NEARLY_ALL * outer.num_parameters
     inner = [g for g in groups if g.in_sequence and g.num_parameters >= least]
-    return max((outer, *inner), key=lambda group: len(group.blocks)).blocks
+    chosen = max((outer, *inner), key=lambda group: len(group.blocks))
+    return _with_those_beside(chosen, groups, model)
+
+
+def _with_those_beside(
+    chosen: "_Group", groups: Sequence["_Group"], model: nn.Module
+) -> list[nn.Module]:
+    """Return the blocks with those of other classes that hold a good part, as they stand."""
+    found, taken = set(chosen.blocks), {m for block in chosen.blocks for m in block.modules()}
+    for group in sorted(groups, key=lambda one: -one.num_parameters):
+        modules = {module for block in group.blocks for module in block.modules()}
+        is_large = group.num_parameters >= _GOOD_PART * chosen.num_parameters
+        if is_large and group.is_own and not modules & taken:
+            found.update(group.blocks)
+            taken |= modules
+    return [module for module in model.modules() if module in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +65,18 @@ class _Group:
 
     Attributes:
         in_sequence: they are steps of `nn.Sequential`s, which run in turn whatever the data is.
+        is_own: no layers of torch's, which are anywhere, as parts of this and that.
     """
 
     blocks: list[nn.Module]
     in_sequence: bool
+    is_own: bool
+
+    @property
+    def repeats(self) -> bool:
+        """Whether there are several, and more than a pair of torch's single layers."""
+        has_parts = any(True for block in self.blocks for _ in block.children())
+        return len(self.blocks) > 2 or (len(self.blocks) == 2 and (has_parts or self.is_own))
 
     @property
     def num_parameters(self) -> int:
@@ -64,14 +89,17 @@ def _groups(model: nn.Module) -> Iterator[_Group]:
     for parent in model.modules():
         for run in filter(None, _runs(parent)):
             kinds = tuple(dict.fromkeys(map(type, run)))
-            # Layers of torch's are anywhere, as parts of this and that.
-            is_own = not all(kind.__module__.startswith("torch.nn.") for kind in kinds)
-            key = kinds if is_own else (kinds, parent, run[0])
+            key = kinds if _are_own(kinds) else (kinds, parent, run[0])
             found.setdefault(key, []).append((parent, run))
     for runs in found.values():
         blocks = _outermost(module for _, run in runs for module in run)
-        own = not isinstance(blocks[0], nn.Sequential)
-        yield _Group(blocks, own and all(isinstance(p, nn.Sequential) for p, _ in runs))
+        in_sequence = all(isinstance(parent, nn.Sequential) for parent, _ in runs)
+        is_stage = isinstance(blocks[0], nn.Sequential)
+        yield _Group(blocks, in_sequence and not is_stage, _are_own(map(type, blocks)))
+
+
+def _are_own(kinds: Iterable[type]) -> bool:
+    return not all(kind.__module__.startswith("torch.nn.") for kind in kinds)
 
 
 def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:

@@ -105,7 +105,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         repeats_in_workers=repeats_in_workers(dataset, seed),
         num_parameters=num_parameters,
         num_blocks=len(blocks),
-        block_class=type(blocks[0]).__name__ if blocks else None,
+        block_class=" and ".join(dict.fromkeys(type(b).__name__ for b in blocks)) or None,
         has_conv2d=has_conv2d,
         has_batch_norm=has_batch_norm,
         optimizer_class=type(optimizer).__name__,

@@ -113,6 +113,7 @@ FOUND = {
     "nn.Sequential(Stage(1), Stage(3), nn.Linear(16, 3))": ("Block", 4),
     "nn.Sequential(Experts(), Experts(), Experts())": ("Experts", 3),
     "nn.Sequential(Layer(), Layer(), nn.Linear(16, 3))": ("Layer", 2),
+    "nn.Sequential(nn.Linear(64, 99), nn.Linear(99, 9), Block(), Block())": ("Block", 2),
     "nn.ModuleList([nn.Embedding(9, 16), nn.Embedding(9, 16), nn.Linear(16, 3)])": (None, 0),
 }
 
@@ -124,6 +125,24 @@ def test_blocks_are_what_most_of_the_model_repeats(model, write_workload):
     found = find_blocks(workload.build_model(), workload)
     name, count = FOUND[model]
     assert [type(block).__name__ for block in found] == [name] * count
+
+
+def test_an_encoder_and_a_decoder_of_other_blocks_are_both_found(write_workload):
+    """In their order; what is a small part of the model is none of them."""
+    model = """
+class Cross(Layer):
+    pass
+
+class Small(nn.Linear):
+    pass
+
+def build_model():
+    encoder, decoder = (nn.ModuleList(kind() for _ in range(3)) for kind in (Layer, Cross))
+    return nn.ModuleList([encoder, decoder, nn.Sequential(*(Small(16, 16) for _ in range(3)))])
+"""
+    workload = load_workload(write_workload(MODELS + model))
+    found = find_blocks(workload.build_model(), workload)
+    assert [type(block).__name__ for block in found] == ["Layer"] * 3 + ["Cross"] * 3
 
 
 STAGES = """
@@ -152,7 +171,7 @@ def test_a_copy_of_a_compiled_model_has_its_own_weights(scope, write_workload):
     """An average of weights is such a copy; so is a model that was saved whole."""
     plan = Plan.of({"batch_size": 4, "compile_mode": "default", "compile_scope": scope})
     path = write_workload(
-        "def build_model(): return nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))"
+        "def build_model(): return nn.Sequential(*(nn.Linear(16, 16) for _ in range(3)))"
     )
     with build_step(load_workload(path), plan, torch.device("cpu"), seed=0) as step:
         copied = copy.deepcopy(step.model)
