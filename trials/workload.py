@@ -92,7 +92,8 @@ def load_again(workload: Workload) -> Workload:
 
 def own_modules(path: Path) -> dict[str, Path]:
     """Return the imported modules from the folder of a workload, by name, and their files."""
-    files = {name: Path(getattr(m, "__file__", None) or "") for name, m in sys.modules.items()}
+    modules = list(sys.modules.items())  # lazy ones import others when they are looked at
+    files = {name: Path(getattr(module, "__file__", None) or "") for name, module in modules}
     folder = path.parent.resolve()
     return {
         name: file.resolve()
