@@ -84,7 +84,7 @@ def join(place: RankPlace, device_kind: str, *, within_s: float, collectives_s: 
             timeout=timedelta(seconds=collectives_s),
             device_id=device if device_kind == "cuda" else None,
         )
-        return with_control(place)
+        return with_control(place, collectives_s)
     except (RuntimeError, ValueError) as error:
         raise RendezvousError(
             f"rank {place.rank} of {place.world_size} did not meet the others at "
@@ -92,9 +92,15 @@ def join(place: RankPlace, device_kind: str, *, within_s: float, collectives_s: 
         ) from error
 
 
-def with_control(place: RankPlace) -> Ranks:
-    """Return the ranks of the default process group, with a group for their decisions."""
-    return Ranks(place=place, control=dist.new_group(backend="gloo"))
+def with_control(place: RankPlace, collectives_s: float | None = None) -> Ranks:
+    """Return the ranks of the default process group, with a group for their decisions.
+
+    Args:
+        place: this rank's.
+        collectives_s: how long a rank may keep the others waiting; default: torch's half an hour.
+    """
+    limit = None if collectives_s is None else timedelta(seconds=collectives_s)
+    return Ranks(place=place, control=dist.new_group(backend="gloo", timeout=limit))
 
 
 def leave(ranks: Ranks) -> None:

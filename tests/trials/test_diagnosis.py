@@ -212,11 +212,9 @@ LOSSES = {
     ),
     "tokens": (
         """
-        class Texts(Rows):
-            def __getitem__(self, index):
-                return torch.randn(16), torch.tensor(3 if index % 4 else 1)
-        def build_dataset():
-            return Texts(64)
+        def collate_fn(samples):
+            rows = torch.stack([row for row, _ in samples])
+            return rows, torch.tensor([3, 3, 1, 1])[: len(rows)]
         def compute_loss(model, batch):
             rows, lengths = batch
             there = torch.arange(3) < lengths[:, None]
