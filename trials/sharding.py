@@ -13,21 +13,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.search_space.conflicts import FSDP
 from autotune.search_space.plan import Plan
+from autotune.trials.aligned import AlignedBuffers
 from autotune.trials.building import materialise
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.ranks import Ranks
 from autotune.trials.request import RankPlace
-from autotune.trials.written import Look, look_at
 
 ComputeLoss = Callable[[nn.Module, Any], Tensor]
 
@@ -35,7 +33,6 @@ ComputeLoss = Callable[[nn.Module, Any], Tensor]
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
 _TORCHS_BUCKET_MB = 25
-_TOGETHER_BYTES = 250 * 2**20  # how much of buffers DDP sends in one message
 _WATCHED = 7  # forward passes; in a trial they come before what is measured
 # DDP's words in the step after one that left out a parameter which the first step used.
 _LEFT_OUT_LATER = "Expected to have finished reduction in the prior iteration"
@@ -185,9 +182,9 @@ class Replicated:
             if _LEFT_OUT_LATER not in str(error):
                 raise
             raise InvalidPlanError(
-                f"a step left out parameters that the first {_WATCHED} steps used, for which the "
-                "other ranks wait; let compute_loss use the same parameters in every step, if "
-                "only by adding 0 * parameter.sum()"
+                f"a step left out parameters that the first {_WATCHED} batches used, for which "
+                "the other ranks wait; let compute_loss use the same parameters in every step, "
+                "if only by adding 0 * parameter.sum()"
             ) from error
 
 
@@ -241,7 +238,7 @@ class FullySharded:
         assert isinstance(model, FSDPModule)
         self._fsdp: FSDPModule = model
         self._model: nn.Module = model
-        self._buffers = _Buffers(model, ranks)
+        self._buffers = AlignedBuffers(model, ranks)
         self.casts = not any(buffer.is_floating_point() for buffer in model.buffers())
 
     def loss(self, compute_loss: ComputeLoss, batch: Any) -> Tensor:
@@ -256,50 +253,6 @@ class FullySharded:
 
     def has_run_backward(self) -> None:
         """See `Sharded`."""
-
-
-class _Buffers:
-    """Gives all ranks the first one's buffers before each forward pass, as DDP does by itself.
-
-    Else a codebook that follows its batches would become another one on each rank. Only those are
-    sent that the first step wrote to on some rank.
-    """
-
-    def __init__(self, model: nn.Module, ranks: Ranks) -> None:
-        self._places = [
-            (module, name)
-            for module in model.modules()
-            for name, _ in module.named_buffers(recurse=False)
-        ]
-        self._ranks = ranks
-        self._first: list[Look] | None = None
-        self._written: list[tuple[nn.Module, str]] | None = None
-
-    def align(self) -> None:
-        """Call on all ranks, before they run the model."""
-        if not self._places:
-            return
-        if self._first is None:
-            self._first = list(map(look_at, self._tensors(self._places)))
-            return
-        if self._written is None:
-            self._written = self._seen_to_change(self._first)
-        if tensors := self._tensors(self._written):
-            # As DDP does it: one message for many small ones.
-            everyone = dist.distributed_c10d._get_default_group()  # noqa: SLF001
-            _sync_params_and_buffers(everyone, tensors, _TOGETHER_BYTES, src=0)
-
-    def _seen_to_change(self, first: list[Look]) -> list[tuple[nn.Module, str]]:
-        now = map(look_at, self._tensors(self._places))
-        changed = [
-            float(not before.is_like(after)) for before, after in zip(first, now, strict=True)
-        ]
-        anywhere = self._ranks.worst(*changed)
-        return [place for place, is_so in zip(self._places, anywhere, strict=True) if is_so]
-
-    @staticmethod
-    def _tensors(places: list[tuple[nn.Module, str]]) -> list[Tensor]:
-        return [module.get_buffer(name) for module, name in places]
 
 
 def _check_no_hooks(model: nn.Module) -> None:
