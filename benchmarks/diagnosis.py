@@ -17,7 +17,12 @@ REPOSITORY = Path(__file__).parents[1]
 BOUND = REPOSITORY / "benchmarks" / "bound"
 BOUNDS = ("data", "launches", "arithmetic", "memory_bandwidth")
 HELP = "of a file in bound/; default: all"
-FINDINGS = {"host_sync": "host_sync", "graph_break": "graph_break", "vocabulary": "shape"}
+FINDINGS = {
+    "host_sync": "host_sync",
+    "graph_break": "graph_break",
+    "vocabulary": "shape",
+    "attention": "attention",
+}
 
 
 def main():

@@ -72,7 +72,12 @@ def parse_args():
     parser = argparse.ArgumentParser()
     parser.add_argument("example", choices=["gpt", "digits_cnn", "deep_mlp"])
     parser.add_argument("--limit", type=parse_budget, default="25m", help="wall clock")
-    parser.add_argument("--measure-s", type=float, default=3.0, help="windows of a trial, at most")
+    parser.add_argument(
+        "--measure-s",
+        type=float,
+        default=Protocol().max_measure_s,
+        help="windows of a trial, at most (default: as in a run)",
+    )
     parser.add_argument("--fix", action="append", help="hold a knob: knob=value")
     parser.add_argument("--processes", type=int, default=3, help="of each plan near the best")
     parser.add_argument("--near", type=float, default=0.85, help="of the best: those plans")
@@ -118,7 +123,7 @@ def open_table(args, hardware, facts):
         name=args.example,
         hardware=hardware,
         facts=facts,
-        protocol=Protocol(max_measure_s=args.measure_s, max_warm_up_s=5.0),
+        protocol=Protocol(max_measure_s=args.measure_s),
         how=f"each trial compiled everything itself. {args.note}".strip(),
         fix=args.fix,
     )
@@ -183,7 +188,7 @@ def request_of(plan, number, workload, args, runner):
         working_dir=str(REPOSITORY),
         device_kind=runner.hardware.device_kind,
         seed=args.seed,
-        protocol=Protocol(max_measure_s=args.measure_s, max_warm_up_s=5.0),
+        protocol=Protocol(max_measure_s=args.measure_s),
         give_up_after_s=min(LONGEST_TRIAL_S, args.end + 30.0 - time.monotonic()),
         diagnosis=DiagnosisRequest() if plan == args.baseline else None,  # as in a run
     )

@@ -37,6 +37,8 @@ class FindingKind(enum.Enum):
     SHAPE = "shape"
     LOADER = "loader"
     BATCH_LOSS = "batch_loss"
+    ATTENTION = "attention"
+    ANTI_PATTERN = "anti_pattern"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,11 @@ from autotune.trials.apply import build_step
 from autotune.trials.loader import Feed, build_loader
 from autotune.trials.measure import check_finite
 from autotune.trials.ranks import ALONE, Ranks
+from autotune.trials.request import COMPARED_STEPS
 from autotune.trials.result import NumericsReport
 from autotune.trials.seeding import seed_all
 from autotune.trials.workload import Workload, load_again
 
-STEPS = 8
 # Largest difference of a loss over the mean reference loss, by the widest class that differs.
 # bf16 has 8 bits of mantissa (0.4 % per operation); reordered fp32 sums stay far below 1 %.
 TOLERANCE = {
@@ -94,7 +94,7 @@ def widest_class(plan: Plan, reference: Plan) -> Numerics:
 def _batches(workload: Workload, plan: Plan, seed: int, ranks: Ranks) -> list[Any]:
     in_process = Plan.of({**plan.values, "workers": 0, "pin_memory": False})
     feed = Feed(build_loader(workload, in_process, seed, ranks))
-    return [feed.next() for _ in range(STEPS * int(plan.get("accumulation", 1)))]
+    return [feed.next() for _ in range(COMPARED_STEPS * int(plan.get("accumulation", 1)))]
 
 
 def _losses(

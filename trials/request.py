@@ -8,6 +8,9 @@ from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.result import Phase, Purpose
 
+COMPARED_STEPS = 8
+"""Optimizer steps of a numerics check, of the plan and of its twin."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:

@@ -15,7 +15,12 @@ from autotune.agent.proposal import Proposal, Proposer
 from autotune.agent.proposers.baseline import why_no_baseline
 from autotune.agent.proposers.earlier import Found
 from autotune.agent.proposers.gate import TimeLeft
-from autotune.agent.proposers.orders import after_scouts, for_scouts, whole_search
+from autotune.agent.proposers.orders import (
+    after_scouts,
+    for_scouts,
+    sharded_search,
+    unsharded_search,
+)
 from autotune.agent.proposers.strategy import Strategy
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stopping import gains_nothing, share_used_up, trials_used_up
@@ -69,8 +74,10 @@ def stages_of(
 def _search(
     space: Space, settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
 ) -> Stage:
+    in_one_go = sharded_search if _vary(space, _is_sharding) else unsharded_search
+
     def proposers(history: History) -> Sequence[Proposer]:
-        order = after_scouts if _is_scouted(history) else whole_search
+        order = after_scouts if _is_scouted(history) else in_one_go
         return order(settings, hardware, earlier)
 
     def why_over(history: History, left: TimeLeft) -> str | None:
@@ -105,6 +112,10 @@ def _scouts(space: Space, settings: SearchSettings, hardware: Hardware) -> Stage
 def _is_scouted(history: History) -> bool:
     """Whether one device showed more than how fast the baseline is."""
     return history.scouts is not None and len(history.scouts.ranking) > 1
+
+
+def _is_sharding(name: str) -> bool:
+    return name == "sharding"
 
 
 def _vary(space: Space, knobs: Knobs) -> bool:

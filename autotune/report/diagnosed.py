@@ -24,6 +24,8 @@ _KINDS = {
     "shape": "shape",
     "loader": "loader",
     "batch_loss": "batch",
+    "attention": "attention",
+    "anti_pattern": "anti-pattern",
 }
 
 

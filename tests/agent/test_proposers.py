@@ -17,9 +17,11 @@ from autotune.agent.forecast.speed import Forecast
 from autotune.agent.history import Done, History
 from autotune.agent.preview import first_trials
 from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
+from autotune.agent.proposers.orders import SURE
 from autotune.agent.proposers.promising import Promising
 from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.settings import SearchSettings
+from autotune.agent.stages import stages_of
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.result import Outcome, Purpose, TrialResult
 from tests.agent.world import CPU, GIB, GPT, GPU, ok, passed
@@ -57,6 +59,16 @@ def test_what_promises_much_for_little_time_comes_first():
     assert first["optimizer_impl"] == "fused"
     assert "compile_mode" not in first
     assert "workers" not in first
+
+
+def test_on_one_device_the_largest_expected_gain_comes_first():
+    """A larger batch is not quite sure to gain; surer plans go first where one is to be sharded."""
+    seen = history(({}, ok(50.0, memory=5 * GIB)))
+    (stage,) = stages_of(SPACE, None, SearchSettings(budget_s=900.0), GPU)
+    first = stage.next(seen, PLENTY)
+    assert first.plan == proposals(seen, chance=0.0)[0].plan
+    assert first.plan["batch_size"] == 128
+    assert proposals(seen, chance=SURE)[0].plan["batch_size"] == 16
 
 
 def test_a_loop_that_waits_for_data_gets_workers_first():
@@ -327,6 +339,13 @@ def test_a_check_is_expected_to_take_as_long_as_one_that_ran():
     assert check_s(plan, checks, GPU) == pytest.approx(1.25 * 2.0)
     assert check_s(larger, checks, GPU) == pytest.approx(1.25 * 4.0)
     assert check_s(compiled, checks, GPU) == check_s(compiled, seen, GPU)
+
+
+def test_a_check_lasts_at_least_as_long_as_its_steps():
+    """The eager twin takes its time with a large batch, which the plan itself is through with."""
+    large = {"precision": "bf16", "batch_size": 128}
+    seen = history(({}, ok(50.0, total_s=8.0)), (large, ok(400.0, total_s=6.0)))
+    assert check_s(SPACE.plan(large), seen, GPU) == pytest.approx(8 * 128 * (1 / 50 + 1 / 400))
 
 
 def test_the_sampler_proposes_only_new_plans_and_repeats_itself():

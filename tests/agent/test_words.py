@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent.conclusion.conclude import conclude
-from autotune.agent.conclusion.explain import changes
+from autotune.agent.conclusion.explain import changes, remarks
 from autotune.agent.forecast.levers import in_words, why
 from autotune.agent.history import SEARCH_ENDED
 from autotune.agent.proposers.sampler import Sampler
@@ -21,6 +21,7 @@ BACK = [
     for other in knob.known[1:]
     if knob.name != "prefetch"
 ]
+BATCHES = ({}, {"batch_size": 32})
 
 
 def test_a_trial_that_crashed_brought_nothing():
@@ -30,6 +31,15 @@ def test_a_trial_that_crashed_brought_nothing():
     seen = history(({}, ok(50.0)), (setting, CRASH), (winner, ok(300.0)))
     told = changes(seen.space.plan(winner), seen)
     assert "came with trial 3" in told["precision"]
+
+
+def test_what_needs_no_check_does_not_speak_for_the_batch():
+    """Another batch changes the training, as the next line says."""
+    seen = history(({}, ok(50.0)))
+    own, other = (remarks(seen.space.plan({"workers": 2, **more}), seen) for more in BATCHES)
+    assert any("every changed setting computes" in line for line in own)
+    assert any("but for the batch size, every changed setting" in line for line in other)
+    assert any("the training changes" in line for line in other)
 
 
 @pytest.mark.parametrize(("name", "own", "other"), BACK)

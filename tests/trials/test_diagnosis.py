@@ -134,6 +134,15 @@ def test_item_in_the_loss_is_found(diagnosed):
     assert finding.line == line_of(file, "# here")
 
 
+def test_attention_by_hand_is_found(diagnosed):
+    """On the line where the scores meet the values, with what replaces it."""
+    file = BOUND / "attention.py"
+    (finding,) = diagnosed(file).diagnosis.findings
+    assert finding.kind is FindingKind.ATTENTION
+    assert (Path(finding.file), finding.line) == (file, line_of(file, "# here"))
+    assert "4 x 2 x 128 x 128 (0.5 MiB), 4 times in a step" in finding.what
+
+
 @pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
 def test_a_print_in_forward_is_found_twice(diagnosed):
     """It is told as a print and, where graphs are looked at, as a graph break, on its line."""

@@ -17,7 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.trials.diagnosis import Finding, FindingKind
 from autotune.trials.loader import Feed
-from autotune.trials.profiling.users_code import Line, Sightings
+from autotune.trials.profiling.habits import Habits
+from autotune.trials.profiling.users_code import Sightings, at_line, plain_name, times
 from autotune.trials.step import Step
 
 TENSOR_CORE_MULTIPLE = 8
@@ -46,7 +47,7 @@ class Watched:
     """What one step showed.
 
     Attributes:
-        findings: synchronisations, prints, shapes.
+        findings: synchronisations, prints, shapes, habits.
         flops: of the model for one batch, forward and backward.
     """
 
@@ -67,19 +68,26 @@ def watch_step(step: Step, feed: Feed, folder: Path) -> Watched:
     """
     syncs, prints, batch = Sightings(folder), Sightings(folder), step.move(feed.next())
     sides: set[int] = set()
+    habits = Habits(step.model, folder)
     with (
         torch.compiler.set_stance("force_eager"),
         contextlib.redirect_stdout(_Listener(prints)),
         _synchronisations(step.device, syncs, sides),
         FlopCounterMode(display=False) as counter,
     ):
-        loss = step.loss(batch)
+        with habits:
+            loss = step.loss(batch)
         forward = float(counter.get_total_flops())
         step.backward(loss)
         total = float(counter.get_total_flops())
         step.update()
     return Watched(
-        findings=(*_syncs(syncs), *_prints(prints), *uneven_sides(sides, step.model)),
+        findings=(
+            *_syncs(syncs),
+            *_prints(prints),
+            *uneven_sides(sides, step.model),
+            *habits.findings(),
+        ),
         flops=3.0 * forward if _computes_again(step) else total,
     )
 
@@ -155,27 +163,27 @@ class _Listener(io.TextIOBase):
     def write(self, text: str) -> int:
         """Note the line that writes; the end of a line is part of the same print."""
         if text.strip():
-            self._sightings.note("print")
+            self._sightings.note("writes to stdout")
         return self._stdout.write(text)
 
 
 def _syncs(sightings: Sightings) -> Iterator[Finding]:
     for (what, line), count in sightings.counts.items():
-        yield _at(
+        yield at_line(
             line,
             FindingKind.HOST_SYNC,
-            f"{what}, {_times(count)}: on a GPU the host waits here until all that was launched "
+            f"{what}, {times(count)}: on a GPU the host waits here until all that was launched "
             "has ended",
             "keep the value on the device, or read it once in many steps",
         )
 
 
 def _prints(sightings: Sightings) -> Iterator[Finding]:
-    for _, line in sightings.counts:
-        yield _at(
+    for what, line in sightings.counts:
+        yield at_line(
             line,
             FindingKind.PRINT,
-            "writes to stdout in each step",
+            f"{what} in each step",
             "print outside of the step, or once in many; the compiler breaks its graph here",
         )
 
@@ -194,7 +202,7 @@ def uneven_sides(sides: set[int], model: nn.Module) -> tuple[Finding, ...]:
     for name, weight in model.named_parameters():
         uneven = {n for n in weight.shape if n >= _SMALL and n % TENSOR_CORE_MULTIPLE}
         for side in uneven & sides if weight.dim() > 1 else ():
-            owners.setdefault(side, []).append(f"{_plain(name)} {tuple(weight.shape)}")
+            owners.setdefault(side, []).append(f"{plain_name(name)} {tuple(weight.shape)}")
     longest = sorted(owners, reverse=True)[:_MOST_SHAPES]
     return tuple(_shape(side, owners[side]) for side in longest)
 
@@ -207,16 +215,3 @@ def _shape(side: int, owners: list[str]) -> Finding:
         f"want of each side of a matrix product: {', '.join(owners[:3])}",
         advice=f"pad it to {padded}, the next multiple of {_ROUND_MULTIPLE}",
     )
-
-
-def _plain(name: str) -> str:
-    """The parameter's name in the user's model, which checkpointing wraps."""
-    return name.replace("_checkpoint_wrapped_module.", "")
-
-
-def _at(line: Line, kind: FindingKind, what: str, advice: str) -> Finding:
-    return Finding(kind=kind, what=what, advice=advice, file=line.file, line=line.line)
-
-
-def _times(count: int) -> str:
-    return "once in a step" if count == 1 else f"{count} times in a step"

@@ -67,7 +67,9 @@ def is_suspect(plan: Plan, history: History) -> bool:
 def numerics_remark(plan: Plan, history: History) -> str:
     """Return what is known about the plan's numerics, in one line for the user."""
     if not needs_check(plan, history):
-        return "numerics: nothing to check, every changed setting computes the same numbers"
+        changed = plan["batch_size"] != history.space.baseline["batch_size"]
+        but = "but for the batch size, " if changed else ""
+        return f"numerics: nothing to check, {but}every changed setting computes the same numbers"
     ran = checks(plan, history)
     if not ran:
         return "numerics not checked: the run ended before it; a longer --budget has the time"

@@ -5,6 +5,8 @@ import statistics
 from autotune.agent.history import SEARCH, Done, History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
+from autotune.search_space.space import FOLLOWS
+from autotune.trials.request import COMPARED_STEPS
 from autotune.trials.result import Outcome, Phase, Purpose
 
 # First steps in seconds before anything is known, from runs of middle-sized models.
@@ -56,15 +58,25 @@ def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected wall clock of the numerics check of `plan`, in seconds.
 
     A trial's warm-up and windows are not part of it, which an earlier check of a plan that
-    compiles alike tells.
+    compiles alike tells. Its steps are, which a large batch makes long for the eager twin.
     """
-    usual_s = _CHECK_COST * expected_s(plan, history, hardware)
+    usual_s = max(_CHECK_COST * expected_s(plan, history, hardware), _compared_s(plan, history))
     alike = [
         trial.total_s * max(1.0, int(plan["batch_size"]) / int(trial.plan["batch_size"]))
         for trial in history.of(Purpose.NUMERICS)
         if trial.result.outcome is Outcome.OK and _compiler(trial.plan) == _compiler(plan)
     ]
     return min(usual_s, _CHECK_COST * max(alike, default=usual_s))
+
+
+def _compared_s(plan: Plan, history: History) -> float:
+    """Return the length of a check's steps; the twin is taken to be as fast as the baseline."""
+    if history.baseline is None:
+        return 0.0
+    twin = history.baseline.throughput
+    own = history.measured[plan].throughput if plan in history.measured else twin
+    samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
+    return COMPARED_STEPS * samples * (1 / twin + 1 / own)
 
 
 def least_ending_s(plan: Plan, history: History, hardware: Hardware) -> float:

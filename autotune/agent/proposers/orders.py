@@ -15,13 +15,25 @@ from autotune.search_space.hardware import Hardware
 
 STRONG = 1.04  # expected gain from which a sharding is worth a trial before other knobs
 SURE = 0.97  # chance of a gain from which a plan is tried before shardings, to shard it then
-LIKELY = 0.4  # chance of a gain from which a plan is worth a trial before unlikely shardings
+LIKELY = 0.4  # chance of a gain from which a plan is worth a trial before unlikely ones
 
 
-def whole_search(
+def unsharded_search(
     settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
 ) -> tuple[Proposer, ...]:
-    """Return the order in which every knob is tuned at once."""
+    """Return the order in which every knob is tuned at once, where no sharding varies."""
+    return (
+        Remembered(found=earlier),
+        _promising(settings, hardware, LIKELY),
+        _promising(settings, hardware, settings.chance),
+        _sampled(settings, hardware),
+    )
+
+
+def sharded_search(
+    settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+) -> tuple[Proposer, ...]:
+    """Return the order in which every knob is tuned at once, shardings among them."""
     return (
         Remembered(found=earlier),
         _promising(settings, hardware, SURE),
