@@ -54,9 +54,11 @@ def main():
         site.look_at(workload, args.seed)
         runner.start()
         path = open_table(args, one_device(hardware), site.facts(300.0))
-        # A table is gone on with in the space that it was begun in, which later versions widen.
+        # A table is gone on with as it was begun: in its space, which later versions widen.
+        begun = read_table(path)
         narrowing = dataclasses.replace(NAMED_IN_FULL, fix=args.fix)
-        space = build_space(read_table(path).facts, one_device(hardware), narrowing)
+        space = build_space(begun.facts, one_device(hardware), narrowing)
+        args.protocol = begun.protocol
         plans = in_order(plans_of(args.example, space), args.seed)
         args.baseline = space.baseline
         todo = missing(path, plans)
@@ -76,7 +78,7 @@ def parse_args():
         "--measure-s",
         type=float,
         default=Protocol().max_measure_s,
-        help="windows of a trial, at most (default: as in a run)",
+        help="windows of a trial, at most, in a new table (default: as in a run)",
     )
     parser.add_argument("--fix", action="append", help="hold a knob: knob=value")
     parser.add_argument("--processes", type=int, default=3, help="of each plan near the best")
@@ -188,7 +190,7 @@ def request_of(plan, number, workload, args, runner):
         working_dir=str(REPOSITORY),
         device_kind=runner.hardware.device_kind,
         seed=args.seed,
-        protocol=Protocol(max_measure_s=args.measure_s),
+        protocol=args.protocol,
         give_up_after_s=min(LONGEST_TRIAL_S, args.end + 30.0 - time.monotonic()),
         diagnosis=DiagnosisRequest() if plan == args.baseline else None,  # as in a run
     )

@@ -62,7 +62,7 @@ def test_what_promises_much_for_little_time_comes_first():
 
 
 def test_on_one_device_the_largest_expected_gain_comes_first():
-    """A larger batch is not quite sure to gain; surer plans go first where one is to be sharded."""
+    """A larger batch is not quite sure to gain; surer plans go first where shardings follow."""
     seen = history(({}, ok(50.0, memory=5 * GIB)))
     (stage,) = stages_of(SPACE, None, SearchSettings(budget_s=900.0), GPU)
     first = stage.next(seen, PLENTY)
@@ -109,6 +109,25 @@ def test_a_setting_that_never_ran_is_blamed_for_a_failure(outcome):
     assert chances == pytest.approx([1.0, 1 - 0.95, 1 - 0.95 / 3])
     half = {"compile_mode": "default", "compile_scope": "block"}
     assert chance_to_run(SPACE.plan(half), seen) == pytest.approx(1 - 0.95 * 2 / 3)
+
+
+def test_one_setting_is_blamed_for_what_several_fell_short_by():
+    """Half precision, which promised most on this CPU, and not the optimizer beside it."""
+    space = build_space(GPT, CPU)
+    own, both = ({}, ok(50.0)), {"precision": "bf16", "optimizer_impl": "fused"}
+    plans = [space.plan({name: value}) for name, value in both.items()]
+    half, fused = Forecast(history(own, space=space), CPU).of(plans)
+    assert half.throughput > fused.throughput > 54
+    half, fused = Forecast(history(own, (both, ok(35.0)), space=space), CPU).of(plans)
+    assert half.throughput < 36
+    assert fused.throughput > 54
+
+
+def test_several_settings_together_are_tried_on_each_of_the_best():
+    """The second best may take what the best one cannot."""
+    seen = history(({}, ok(50.0)), ({"workers": 2}, ok(51.0)))
+    several = [p.plan for p in proposals(seen) if len(p.plan.diff(SPACE.baseline)) > 3]
+    assert {0, 2} <= {plan["workers"] for plan in several}
 
 
 def test_a_forecast_learns_what_settings_are_worth():

@@ -356,7 +356,8 @@ def test_a_race_allows_for_what_processes_differ_by():
     table = Table(World(GPT_MODEL, noise=0.2), GPT, budget_s=600)
     table.search().run()
     *_, last = (r for r in table.world.requests if r.purpose in SEARCH)
-    best = max(r.result.measurement.throughput for r in search_trials(table)[:-1])
+    measured = [r.result.measurement for r in search_trials(table)[:-1] if r.result.measurement]
+    best = max(measurement.throughput for measurement in measured)
     assert 0.5 * best < last.interesting_above < 0.91 * best
 
 

@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 from autotune.search_space.plan import Plan
@@ -141,6 +142,22 @@ def test_attention_by_hand_is_found(diagnosed):
     assert finding.kind is FindingKind.ATTENTION
     assert (Path(finding.file), finding.line) == (file, line_of(file, "# here"))
     assert "4 x 2 x 128 x 128 (0.5 MiB), 4 times in a step" in finding.what
+
+
+def test_a_profiler_of_the_users_own_is_told(diagnosed, write_workload):
+    """Ours would end it, so the parts of the step stay unknown; the rest is told."""
+    source = """
+    profiler = torch.autograd.profiler.profile()
+    profiler.__enter__()
+    """
+    try:
+        diagnosis = diagnosed(write_workload(source)).diagnosis
+    finally:
+        torch.autograd._disable_profiler()
+    (finding,) = diagnosis.findings
+    assert finding.kind is FindingKind.ANTI_PATTERN
+    assert "profiler is on" in finding.what
+    assert "of your own" in diagnosis.unknown["bound"]
 
 
 @pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash

@@ -12,7 +12,7 @@ from autotune.trials.diagnosis import FindingKind
 from autotune.trials.profiling.habits import Habits
 
 FOLDER = Path(__file__).parent
-TOKENS = 64
+TOKENS, FEW = 64, 31
 
 
 def found_in(model, *inputs):
@@ -92,19 +92,25 @@ class InOneKernel(Attention):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-class SoftWords(nn.Module):
-    """A softmax that is no attention: words by their probability."""
+class OtherSoftmaxes(nn.Module):
+    """None is attention: words by their probability, experts by a gate, a sum over tokens."""
 
     def __init__(self):
         super().__init__()
         self.words = nn.Parameter(torch.randn(100, 8))
+        self.experts = nn.Linear(8, TOKENS)
 
     def forward(self, x):
-        return (x @ self.words.T).softmax(dim=-1) @ self.words
+        soft = (x @ self.words.T).softmax(dim=-1) @ self.words
+        gate = self.experts(x).softmax(dim=-1)
+        slots = gate.mT @ x + gate.softmax(1) @ x
+        shared = x.repeat(1, 1, 8)
+        linear = (shared @ (shared.softmax(1).mT @ shared)).mean(-1, keepdim=True)
+        return soft + slots + linear
 
 
 @pytest.mark.parametrize(
-    ("model", "tokens"), [(InOneKernel, TOKENS), (Attention, TOKENS - 1), (SoftWords, TOKENS)]
+    ("model", "tokens"), [(InOneKernel, TOKENS), (Attention, FEW), (OtherSoftmaxes, TOKENS)]
 )
 def test_what_keeps_no_scores_or_few_is_left_alone(model, tokens):
     """One kernel, few tokens, or no attention at all."""
@@ -133,7 +139,7 @@ def test_torchs_attention_that_returns_its_weights_is_found():
 def test_torchs_attention_without_weights_is_left_alone():
     """Nor are few tokens told of."""
     assert found_in(Encoder(need_weights=False), torch.randn(TOKENS, 3, 8)) == []
-    assert found_in(Encoder(), torch.randn(TOKENS - 1, 3, 8)) == []
+    assert found_in(Encoder(), torch.randn(FEW, 3, 8)) == []
     layer = nn.TransformerEncoderLayer(8, 2, 16)
     assert found_in(layer, torch.randn(TOKENS, 3, 8)) == []
 
@@ -154,8 +160,50 @@ def test_a_bias_before_a_batch_norm_is_found():
     )
     (finding,) = found_in(model, torch.randn(6, 3, 8, 8))
     assert finding.kind is FindingKind.ANTI_PATTERN
-    assert finding.what.endswith(": 0.bias, 8.bias")
+    assert finding.what.endswith(" 2 in all: 0.bias, 8.bias")
     assert "bias=False" in finding.advice
+
+
+class Used(nn.Module):
+    """What a layer with a bias gives, used in several ways."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.conv, self.norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        self.up = nn.ConvTranspose2d(4, 4, 2)
+        self.linear, self.tokens = nn.Linear(3, 3), nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        if self.kind == "also beside":
+            return self.norm(y := self.conv(x)) + y
+        if self.kind == "once without":
+            return self.norm(self.conv(x)) + self.conv(x)
+        if self.kind == "another side":
+            return self.tokens(self.linear(x[:, 0]))
+        return self.norm(self.up(x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_vain"),
+    [("also beside", 0), ("once without", 0), ("another side", 0), ("transposed", 1)],
+)
+def test_a_bias_counts_where_it_goes_elsewhere_too(kind, in_vain):
+    """Past the norm, in another call of the layer, or along another side than the norm's."""
+    assert len(found_in(Used(kind), torch.randn(6, 4, 3, 3))) == in_vain
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_let_be():
+    """They have no shape to speak of."""
+
+    class Nested(nn.Linear):
+        def forward(self, x):
+            scores = super().forward(x) @ x.mT
+            rows = torch.nested.as_nested_tensor(list(scores.softmax(dim=-1)))
+            return rows.to_padded_tensor(0.0)
+
+    assert found_in(Nested(8, 8), torch.randn(2, TOKENS, 8)) == []
 
 
 def test_a_batch_norm_in_evaluation_takes_nothing_away():

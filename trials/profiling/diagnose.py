@@ -19,6 +19,7 @@ from autotune.trials.loader import Feed
 from autotune.trials.profiling.bound import Circumstances, Verdict, judge
 from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
 from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
+from autotune.trials.profiling.habits import is_profiled
 from autotune.trials.profiling.mixing import mixed_losses
 from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_per_s
 from autotune.trials.profiling.stalls import why_waiting
@@ -142,6 +143,8 @@ class _Attempts:
 
 
 def _broken_down(subject: Subject, trace_path: str | None) -> Breakdown:
+    if is_profiled():  # two at once end in a crash
+        raise LookupError("a profiler of your own is on, beside which there is no other")
     step, feed, traced = subject.step, subject.feed, num_steps(subject.step_s)
     steps = Steps(
         traced=traced,

@@ -4,9 +4,11 @@ Attention that writes its scores to memory, biases that a batch norm takes away 
 for debugging or for another time and was left in.
 """
 
+import collections
 import inspect
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,17 @@ from torch.utils.weak import WeakIdKeyDictionary
 from autotune.trials.diagnosis import Finding, FindingKind
 from autotune.trials.profiling.users_code import Sightings, at_line, plain_name, times
 
-_SHORT = 64  # tokens; the scores of fewer cost little
+_SHORT = 32  # tokens; the scores of fewer cost little
+_WIDEST = 256  # heads, for the one kernel on GPUs
 _MOST_NAMES = 3  # of biases that are told
-_PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "einsum"})
-_BIASED = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
+_PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum"})
+_BIASED = frozenset(
+    {"linear"} | {f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)}
+)
+_NEVER = 10**9  # calls
 _MIB = 2**20
 _ONE_KERNEL = "F.scaled_dot_product_attention computes the same in one kernel that keeps no scores"
+_BY_SETTING = '; transformers use it with attn_implementation="sdpa"'
 
 
 class Habits(TorchFunctionMode):
@@ -41,8 +48,10 @@ class Habits(TorchFunctionMode):
         self._model = model
         self._own_scores, self._modules_scores = Sightings(folder), Sightings(folder)
         # Weak, so that nothing lives longer than without us.
-        self._scores, self._sums = WeakIdKeyDictionary(), WeakIdKeyDictionary()
-        self._in_vain: set[int] = set()  # ids of biases
+        self._products, self._scores = WeakIdKeyDictionary(), WeakIdKeyDictionary()
+        self._sums = WeakIdKeyDictionary()  # with a bias, by its id
+        self._calls: collections.Counter[int] = collections.Counter()  # of layers, by their bias
+        self._normed: collections.Counter[int] = collections.Counter()  # those into a batch norm
         self._checks_gradients = self._is_profiled = False
 
     def __torch_function__(
@@ -51,19 +60,22 @@ class Habits(TorchFunctionMode):
         """Do as without us, and look."""
         result = func(*args, **(kwargs or {}))
         self._checks_gradients |= torch.is_anomaly_enabled()
-        self._is_profiled |= _profiler_enabled()
+        self._is_profiled |= is_profiled()
         if func is F.multi_head_attention_forward:
             self._look_at_module(_arguments(func, args, kwargs))
-        elif isinstance(result, Tensor):
-            self._look_at_scores(_name(func), args, result)
-            self._look_at_bias(_name(func), args, kwargs or {}, result)
+        elif isinstance(result, Tensor | list | tuple) and not isinstance(result, torch.Size):
+            call = _Call(_name(func), args, kwargs or {}, result)
+            if not any(tensor.is_nested for tensor in call.tensors):
+                self._look_at_scores(call)
+                self._look_at_bias(call)
         return result
 
     def findings(self) -> Iterator[Finding]:
         """Yield what was found so far."""
         for (scores, line), count in self._own_scores.counts.items():
             what = f"attention writes its scores to memory, {scores}, {times(count)}"
-            advice = f"{_ONE_KERNEL}; masks and biases go in as attn_mask"
+            by_setting = _BY_SETTING if " in transformers/" in scores else ""
+            advice = f"{_ONE_KERNEL}; masks and biases go in as attn_mask{by_setting}"
             yield at_line(line, FindingKind.ATTENTION, what, advice)
         for (scores, line), count in self._modules_scores.counts.items():
             what = f"nn.MultiheadAttention returns its weights, {scores}, {times(count)}"
@@ -75,16 +87,18 @@ class Habits(TorchFunctionMode):
     def _elsewhere(self) -> Iterator[tuple[str, str]]:
         """Yield what is found in no line of its own, and what to do about it."""
         parameters = self._model.named_parameters()
-        names = [plain_name(name) for name, p in parameters if id(p) in self._in_vain]
+        in_vain = {each for each, count in self._calls.items() if self._normed[each] == count}
+        names = [plain_name(name) for name, p in parameters if id(p) in in_vain]
         if names:
             shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+            what = "a batch norm takes away again what the layer before it adds as a bias"
             yield (
-                f"a batch norm takes away again what the layer before it adds as a bias: {shown}",
+                f"{what}, {len(names)} in all: {shown}",
                 "build such layers with bias=False: the same model with less work",
             )
         if self._checks_gradients:
             yield (
-                "anomaly detection is on: each gradient is searched for NaN",
+                "anomaly detection is on: each operation's origin is kept for its gradient",
                 "remove set_detect_anomaly or detect_anomaly once the fault is found",
             )
         if self._is_profiled:
@@ -98,23 +112,22 @@ class Habits(TorchFunctionMode):
                 "return the model itself; several devices train it with --gpus-per-trial",
             )
 
-    def _look_at_scores(self, name: str, args: Sequence[Any], result: Tensor) -> None:
-        """Follow the result of a softmax until it is multiplied with the values."""
-        if name == "softmax":
-            may_be = result.dim() >= 3 and not result.is_nested
-            if may_be and min(result.shape[-2:]) >= _SHORT:
-                self._scores[result] = _size(result.shape, result.element_size())
-            return
-        operands = list(_tensors(args))
-        scores = next((each for each in operands if each in self._scores), None)
-        if scores is None:
-            return
-        if name not in _PRODUCTS:
-            # Dropout, another precision, heads beside samples.
-            if (result.numel(), result.shape[-2:]) == (scores.numel(), scores.shape[-2:]):
-                self._scores[result] = self._scores[scores]
-        elif all(each.dim() >= 3 for each in operands):
-            self._own_scores.note(self._scores[scores])
+    def _look_at_scores(self, call: "_Call") -> None:
+        """Follow a product of two batches to a softmax, and that to its product with a third."""
+        operands = [each for each in call.operands if each in self._scores]
+        if call.name in _PRODUCTS and all(each.dim() >= 3 for each in call.operands):
+            self._products[call.result] = None
+            if operands and max(each.shape[-1] for each in call.operands[1:]) <= _WIDEST:
+                self._own_scores.note(self._scores[operands[0]])
+        elif call.name == "softmax":
+            if call.operands[0] in self._products and call.is_over_last and call.is_long:
+                self._scores[call.result] = _size(call.result.shape, call.result.element_size())
+        elif isinstance(call.result, Tensor):
+            # Scaled, masked, another precision, dropout, heads beside samples.
+            for seen in (self._products, self._scores):
+                like = (each for each in call.operands if each in seen and call.keeps(each))
+                for each in itertools.islice(like, 1):
+                    seen[call.result] = seen[each]
 
     def _look_at_module(self, given: dict[str, Any]) -> None:
         query, key = given["query"], given["key"]
@@ -124,18 +137,58 @@ class Habits(TorchFunctionMode):
             shape = batch, given["num_heads"], tokens, others
             self._modules_scores.note(_size(shape, query.element_size()))
 
-    def _look_at_bias(
-        self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Tensor
-    ) -> None:
-        """Follow a sum with a bias to a batch norm that gets it as it is."""
-        if name in _BIASED and result.requires_grad:
-            bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
-            if bias is not None:
-                self._sums[result] = result._version, id(bias)  # noqa: SLF001  changed in place?
-        elif name == "batch_norm" and kwargs.get("training") and args[0] in self._sums:
-            version, bias_id = self._sums[args[0]]
-            if version == args[0]._version:  # noqa: SLF001
-                self._in_vain.add(bias_id)
+    def _look_at_bias(self, call: "_Call") -> None:
+        """Follow a sum with a bias to a batch norm, if nothing else gets it."""
+        is_norm = call.name == "batch_norm" and call.kwargs.get("training")
+        for bias_id in (self._sums[each] for each in call.operands if each in self._sums):
+            self._normed[bias_id] += 1 if is_norm else -_NEVER
+        bias = call.bias if call.name in _BIASED else None
+        if bias is not None and bias.requires_grad:
+            self._calls[id(bias)] += 1
+            # A linear layer's last side is the norm's second one where there are two.
+            if call.result.dim() == 2 or call.name != "linear":
+                self._sums[call.result] = id(bias)
+
+
+class _Call:
+    """A function of torch, with what it was given and what it gave."""
+
+    def __init__(self, name: str, args: Sequence[Any], kwargs: Any, result: Any) -> None:
+        self.name, self.args, self.kwargs, self.result = name, args, kwargs, result
+        self.operands = [*_tensors(args), *_tensors(kwargs.values())]
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """What it was given and what it gave."""
+        return itertools.chain(self.operands, _tensors([self.result]))
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Of a layer."""
+        given = self.args[2] if len(self.args) > 2 else None
+        bias: Tensor | None = self.kwargs.get("bias", given)
+        return bias
+
+    @property
+    def is_over_last(self) -> bool:
+        """Whether a softmax is over the last side."""
+        dim = self.kwargs.get("dim", self.args[1] if len(self.args) > 1 else None)
+        return bool(dim in (-1, self.result.dim() - 1))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the result is a batch of large matrices."""
+        return bool(self.result.dim() >= 3 and min(self.result.shape[-2:]) >= _SHORT)
+
+    def keeps(self, operand: Tensor) -> bool:
+        """Whether the result may be the operand, changed element by element or seen otherwise."""
+        mine, theirs = self.result, operand
+        return bool(mine.numel() == theirs.numel() and mine.shape[-2:] == theirs.shape[-2:])
+
+
+def is_profiled() -> bool:
+    """Whether a profiler of torch's is on."""
+    return bool(_profiler_enabled())
 
 
 def _arguments(func: Any, args: Sequence[Any], kwargs: Any) -> dict[str, Any]:
@@ -146,7 +199,7 @@ def _name(func: Any) -> str:
     return str(getattr(func, "__name__", ""))
 
 
-def _tensors(args: Sequence[Any]) -> Iterator[Tensor]:
+def _tensors(args: Iterable[Any]) -> Iterator[Tensor]:
     """Yield the tensors among the arguments, also those in a list, as einsum's."""
     for arg in args:
         if isinstance(arg, Tensor):

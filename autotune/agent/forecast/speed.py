@@ -4,11 +4,11 @@ The logarithm of the speed at which a plan computes is a Gaussian process over p
 what `roofline` expects. Its covariance says how plans may deviate from that: by the way from
 one batch to another; by each setting, in proportion to what it promises and a little in any case,
 alike in all plans of which it promises the same; and by settings beside each other, alike in plans
-that promise the same of everything. Waiting for data comes on top, see `loading`. The formulas are
+that promise the same of everything. How far each of these goes is as stated, or more where that
+explains what was measured. Waiting for data comes on top, see `loading`. The formulas are
 the standard ones of Gaussian process regression (Rasmussen & Williams 2006, algorithm 2.1).
 """
 
-import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _LENGTH = 0.7  # between promises that are related, in the log speed
 _RELATED = 0.7  # correlation of what is doubted of two values of a knob in any case
 _TOGETHER = 0.1  # deviation of the log speed of settings beside each other
 # By how much the log speed of a plan may vary between processes: on a quiet machine, on a busy one
-# and on one that others disturb; and how many times as far as stated above the deviations may go.
+# and on one that others disturb; and how many times as far as stated above each part may deviate.
 # Each with its probability before anything was measured.
 _BETWEEN_PROCESSES = {0.015: 0.9, 0.05: 0.08, 0.15: 0.02}
 _WINDOWS_TO_PROCESSES = 10.0  # most of the former, over half the interval from windows
@@ -80,6 +80,20 @@ class _View:
     walked: Array
 
 
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How much may vary.
+
+    Attributes:
+        between_processes: the deviation of the log throughput between processes of a plan.
+        farther: how many times as far as stated each part of the covariance may deviate: the way
+            to the batch, each knob, settings beside each other.
+    """
+
+    between_processes: float
+    farther: Array
+
+
 class Forecast:
     """What a history says about plans that were not measured.
 
@@ -99,17 +113,18 @@ class Forecast:
     @property
     def between_processes(self) -> float:
         """The deviation of the log throughput between processes of a plan."""
-        return self._fitted[0]
+        return self._fitted.between_processes
 
     def of(self, plans: Sequence[Plan]) -> list[Outlook]:
         """Return the outlook of each plan."""
         if not plans:
             return []
-        scale = self._fitted[1] ** 2
-        across = scale * self._covariance(plans, self._seen)
+        farther = self._fitted.farther
+        across = _together(self._covariance(plans, self._seen), farther)
         mean = self._mean(plans) + across @ self._weights
         explained = np.einsum("ij,jk,ik->i", across, self._inverse, across)
-        spread = np.sqrt(np.maximum(scale * self._variance(plans) - explained, 1e-6))
+        alone = _together(self._variance(plans), farther)
+        spread = np.sqrt(np.maximum(alone - explained, 1e-6))
         return [
             self._outlook(plan, float(log), float(s))
             for plan, log, s in zip(plans, mean, spread, strict=True)
@@ -137,31 +152,48 @@ class Forecast:
         return [*(trial.plan for trial in self._trials), *self._history.pending]
 
     @cached_property
-    def _fitted(self) -> tuple[float, float]:
-        """The deviation between processes, and how much farther than stated plans deviate.
-
-        The most likely ones, given what was measured.
-        """
+    def _fitted(self) -> _Fit:
+        """The most likely one, given what was measured."""
         levels = [level for level in _BETWEEN_PROCESSES if level <= self._most_noise]
-        fitted = itertools.product(levels or [min(_BETWEEN_PROCESSES)], _FARTHER)
+        fitted = map(self._fitted_with, levels or [min(_BETWEEN_PROCESSES)])
         return max(fitted, key=self._log_probability)
+
+    def _fitted_with(self, between_processes: float) -> _Fit:
+        """Change one part after the other, each time the one that explains most by it.
+
+        So a surprise is laid at the door of what it is likely to come from, and not of everything
+        that the plan changed beside it.
+        """
+        seen = np.diagonal(self._among_trials, axis1=1, axis2=2).max(axis=1)
+        fit = found = _Fit(between_processes, np.ones(len(seen)))
+        reached = -math.inf
+        while (now := self._log_probability(found)) > reached:
+            fit, reached = found, now
+            others = (
+                _Fit(between_processes, _replaced(fit.farther, int(part), factor))
+                for part in np.flatnonzero(seen)
+                for factor in _FARTHER
+            )
+            found = max(others, key=self._log_probability)
+        return fit
 
     @property
     def _most_noise(self) -> float:
         """What disturbs processes shows in their windows, too."""
         return _WINDOWS_TO_PROCESSES * statistics.median(map(_half_width, self._trials))
 
-    def _log_probability(self, fitted: tuple[float, float]) -> float:
-        covariance = self._measured_covariance(*fitted)
+    def _log_probability(self, fit: _Fit) -> float:
+        covariance = self._measured_covariance(fit)
         misfit = self._surprise @ np.linalg.solve(covariance, self._surprise)
         likelihood = -float(misfit + np.linalg.slogdet(covariance).logabsdet) / 2
-        between_processes, farther = fitted
-        prior = _BETWEEN_PROCESSES[between_processes] * _FARTHER[farther]
-        return likelihood + math.log(prior)
+        chances = [_FARTHER[factor] for factor in fit.farther]
+        return likelihood + sum(
+            map(math.log, [_BETWEEN_PROCESSES[fit.between_processes], *chances])
+        )
 
-    def _measured_covariance(self, between_processes: float, farther: float) -> Array:
-        noise = [_noise(trial, between_processes) ** 2 for trial in self._trials]
-        return farther**2 * self._among_trials + np.diag(noise)
+    def _measured_covariance(self, fit: _Fit) -> Array:
+        noise = [_noise(trial, fit.between_processes) ** 2 for trial in self._trials]
+        return _together(self._among_trials, fit.farther) + np.diag(noise)
 
     @cached_property
     def _among_trials(self) -> Array:
@@ -170,16 +202,17 @@ class Forecast:
 
     @cached_property
     def _inverse(self) -> Array:
-        between_processes, farther = self._fitted
-        noise = [_noise(trial, between_processes) ** 2 for trial in self._trials]
-        noise += [between_processes**2] * len(self._history.pending)
-        covariance = farther**2 * self._covariance(self._seen, self._seen) + np.diag(noise)
+        fit = self._fitted
+        noise = [_noise(trial, fit.between_processes) ** 2 for trial in self._trials]
+        noise += [fit.between_processes**2] * len(self._history.pending)
+        among = self._covariance(self._seen, self._seen)
+        covariance = _together(among, fit.farther) + np.diag(noise)
         return np.asarray(np.linalg.inv(covariance), dtype=np.float64)
 
     @cached_property
     def _weights(self) -> Array:
         """What running plans will give is not known: they are taken to be as expected."""
-        covariance = self._measured_covariance(*self._fitted)
+        covariance = self._measured_covariance(self._fitted)
         rest = np.zeros(len(self._history.pending))
         return np.concatenate([np.linalg.solve(covariance, self._surprise), rest])
 
@@ -195,12 +228,14 @@ class Forecast:
         return np.array([start + self._roofline.log_speed(plan) - own for plan in plans])
 
     def _variance(self, plans: Sequence[Plan]) -> Array:
+        """Return it by part and plan."""
         views = self._views(plans)
         settings = (_DOUBT_ABOUT_GAIN * views.gains[:, 1:]) ** 2 + views.doubts**2
-        variance = settings.sum(axis=1) + np.abs(views.walked) + _TOGETHER**2
-        return np.asarray(variance, dtype=np.float64)
+        together = np.full_like(views.walked, _TOGETHER**2)
+        return np.stack([np.abs(views.walked), *settings.T, together])
 
     def _covariance(self, plans: Sequence[Plan], others: Sequence[Plan]) -> Array:
+        """Return it by part, plan and other plan."""
         here, there = self._views(plans), self._views(others)
         apart = ((here.gains[:, None] - there.gains[None, :]) / _LENGTH) ** 2
         promised = _DOUBT_ABOUT_GAIN**2 * np.abs(here.gains[:, None] * there.gains[None, :])
@@ -210,7 +245,7 @@ class Forecast:
         ways = here.walked[:, None], there.walked[None, :]
         walked = np.minimum(*map(np.abs, ways)) * (ways[0] * ways[1] > 0)
         together = _TOGETHER**2 * np.exp(-apart.sum(axis=2) / 2)
-        return np.asarray(settings.sum(axis=2) + walked + together, dtype=np.float64)
+        return np.stack([walked, *np.moveaxis(settings, 2, 0), together])
 
     def _views(self, plans: Sequence[Plan]) -> _View:
         """Return the views of the plans, stacked."""
@@ -242,6 +277,17 @@ class Forecast:
         """A number for each knob's value, equal for equal values."""
         settings = ((name, plan.get(name, "")) for name in self._names)
         return [self._numbers.setdefault(setting, len(self._numbers)) for setting in settings]
+
+
+def _replaced(factors: Array, part: int, factor: float) -> Array:
+    others = factors.copy()
+    others[part] = factor
+    return others
+
+
+def _together(parts: Array, farther: Array) -> Array:
+    """Return the sum of the parts of a covariance, the first axis."""
+    return np.asarray(np.tensordot(farther**2, parts, axes=1), dtype=np.float64)
 
 
 def _noise(trial: Done, between_processes: float) -> float:

@@ -99,9 +99,10 @@ class Promising:
         return one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance
 
     def _ranked(self, history: History, forecast: Prospects, reached: float) -> list[Candidate]:
-        bases = dict.fromkeys(self._together(history, forecast), history.best)
+        bases: dict[Plan, Done] = {}
         for base in _bases(history):
-            bases = dict.fromkeys(_changed(base, history), base) | bases
+            together = self._together(base, history, forecast)
+            bases = dict.fromkeys(itertools.chain(_changed(base, history), together), base) | bases
         plans = [p for p in bases if p not in history.tried and not cannot_fit(p, history)]
         found = [
             self._candidate(plan, bases[plan], outlook, history, reached)
@@ -130,22 +131,29 @@ class Promising:
         steps_s = _STEPS * samples / outlook.throughput
         return max(steps_s, expected_s(plan, history, self.hardware))
 
-    def _together(self, history: History, forecast: Prospects) -> Iterator[Plan]:
-        """Yield the best plan with ever more changes, each the best to add.
+    def _together(self, base: Done, history: History, forecast: Prospects) -> Iterator[Plan]:
+        """Yield the base with ever more changes, each the best to add.
 
         Without those that make a trial long among them, too.
         """
         for kept in (frozenset[str](), _COMPILER, _COMPILER | {"batch_size"}):
-            plan, reached = history.best.plan, _log_value_of_best(history, forecast)
-            while (added := self._added(plan, kept, history, forecast)) and added[1] > reached:
+            plan, reached = base.plan, _log_value_of(base, history, forecast)
+            while added := self._added(plan, base, kept, history, forecast):
+                if added[1] <= reached:
+                    break
                 plan, reached = added
                 yield plan
 
     def _added(
-        self, plan: Plan, kept: frozenset[str], history: History, forecast: Prospects
+        self,
+        plan: Plan,
+        base: Done,
+        kept: frozenset[str],
+        history: History,
+        forecast: Prospects,
     ) -> tuple[Plan, float] | None:
         """Return the plan with the best change added, and its log value less its price."""
-        options = list(_additions(plan, kept, history))
+        options = list(_additions(plan, base, kept, history))
         priced = [
             (other, outlook.log - self._price(other, outlook, history) - self._risk(other, plan))
             for other, outlook in zip(options, forecast.of(options), strict=True)
@@ -180,10 +188,10 @@ def _reached(history: History, forecast: Prospects) -> float:
     return max(outlook.value for outlook in forecast.of(plans))
 
 
-def _log_value_of_best(history: History, forecast: Prospects) -> float:
+def _log_value_of(trial: Done, history: History, forecast: Prospects) -> float:
     """As measured; where nothing may win yet, as the forecast sees it."""
-    value = history.value(history.best)
-    return math.log(value) if value else forecast.of([history.best.plan])[0].log
+    value = history.value(trial)
+    return math.log(value) if value else forecast.of([trial.plan])[0].log
 
 
 def _bases(history: History) -> list[Done]:
@@ -210,9 +218,9 @@ def _changed(base: Done, history: History) -> Iterator[Plan]:
         yield from history.space.alternatives(base.plan, _MAKES_ROOM)
 
 
-def _additions(plan: Plan, kept: frozenset[str], history: History) -> Iterator[Plan]:
+def _additions(plan: Plan, base: Done, kept: frozenset[str], history: History) -> Iterator[Plan]:
     """Yield the plans one change from `plan` that will rather run than not."""
-    for name in _tunable(plan, history.best, history):
+    for name in _tunable(plan, base, history):
         for other in () if name in kept else history.space.alternatives(plan, name):
             if chance_to_fit(other, history) * chance_to_run(other, history) > _LIKELY:
                 yield other
