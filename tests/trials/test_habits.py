@@ -235,7 +235,7 @@ def test_data_parallel_is_found():
 
 
 def test_a_teacher_without_gradients_is_let_be():
-    """Its tensors know no versions."""
+    """Tensors of inference mode pass through as they are."""
 
     class Student(nn.Linear):
         def forward(self, x):

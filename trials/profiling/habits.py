@@ -23,13 +23,12 @@ from autotune.trials.diagnosis import Finding, FindingKind
 from autotune.trials.profiling.users_code import Sightings, at_line, plain_name, times
 
 _SHORT = 32  # tokens; the scores of fewer cost little
-_WIDEST = 256  # heads, for the one kernel on GPUs
+_WIDEST = 256  # elements of a head that the one kernel takes on GPUs
 _MOST_NAMES = 3  # of biases that are told
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum"})
 _BIASED = frozenset(
     {"linear"} | {f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)}
 )
-_NEVER = 10**9  # calls
 _MIB = 2**20
 _ONE_KERNEL = "F.scaled_dot_product_attention computes the same in one kernel that keeps no scores"
 _BY_SETTING = '; transformers use it with attn_implementation="sdpa"'
@@ -52,7 +51,8 @@ class Habits(TorchFunctionMode):
         self._sums = WeakIdKeyDictionary()  # with a bias, by its id
         self._calls: collections.Counter[int] = collections.Counter()  # of layers, by their bias
         self._normed: collections.Counter[int] = collections.Counter()  # those into a batch norm
-        self._checks_gradients = self._is_profiled = False
+        self._used: set[int] = set()  # biases whose sum goes elsewhere, too
+        self._checks_gradients = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -60,7 +60,6 @@ class Habits(TorchFunctionMode):
         """Do as without us, and look."""
         result = func(*args, **(kwargs or {}))
         self._checks_gradients |= torch.is_anomaly_enabled()
-        self._is_profiled |= is_profiled()
         if func is F.multi_head_attention_forward:
             self._look_at_module(_arguments(func, args, kwargs))
         elif isinstance(result, Tensor | list | tuple) and not isinstance(result, torch.Size):
@@ -87,8 +86,7 @@ class Habits(TorchFunctionMode):
     def _elsewhere(self) -> Iterator[tuple[str, str]]:
         """Yield what is found in no line of its own, and what to do about it."""
         parameters = self._model.named_parameters()
-        in_vain = {each for each, count in self._calls.items() if self._normed[each] == count}
-        names = [plain_name(name) for name, p in parameters if id(p) in in_vain]
+        names = [plain_name(name) for name, p in parameters if self._is_in_vain(id(p))]
         if names:
             shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
             what = "a batch norm takes away again what the layer before it adds as a bias"
@@ -101,7 +99,7 @@ class Habits(TorchFunctionMode):
                 "anomaly detection is on: each operation's origin is kept for its gradient",
                 "remove set_detect_anomaly or detect_anomaly once the fault is found",
             )
-        if self._is_profiled:
+        if is_profiled():
             yield (
                 "a profiler is on in each step: each operation is noted",
                 "profile a few steps, not the training",
@@ -124,10 +122,10 @@ class Habits(TorchFunctionMode):
                 self._scores[call.result] = _size(call.result.shape, call.result.element_size())
         elif isinstance(call.result, Tensor):
             # Scaled, masked, another precision, dropout, heads beside samples.
-            for seen in (self._products, self._scores):
-                like = (each for each in call.operands if each in seen and call.keeps(each))
-                for each in itertools.islice(like, 1):
-                    seen[call.result] = seen[each]
+            for each in filter(call.keeps, call.operands):
+                for seen in (self._products, self._scores):
+                    if each in seen:
+                        seen[call.result] = seen[each]
 
     def _look_at_module(self, given: dict[str, Any]) -> None:
         query, key = given["query"], given["key"]
@@ -139,15 +137,21 @@ class Habits(TorchFunctionMode):
 
     def _look_at_bias(self, call: "_Call") -> None:
         """Follow a sum with a bias to a batch norm, if nothing else gets it."""
-        is_norm = call.name == "batch_norm" and call.kwargs.get("training")
-        for bias_id in (self._sums[each] for each in call.operands if each in self._sums):
-            self._normed[bias_id] += 1 if is_norm else -_NEVER
+        got = [self._sums[each] for each in call.operands if each in self._sums]
+        if call.name == "batch_norm" and call.kwargs.get("training"):
+            self._normed.update(got)
+        else:
+            self._used.update(got)
         bias = call.bias if call.name in _BIASED else None
         if bias is not None and bias.requires_grad:
             self._calls[id(bias)] += 1
             # A linear layer's last side is the norm's second one where there are two.
             if call.result.dim() == 2 or call.name != "linear":
                 self._sums[call.result] = id(bias)
+
+    def _is_in_vain(self, bias_id: int) -> bool:
+        calls = self._calls[bias_id]
+        return 0 < calls == self._normed[bias_id] and bias_id not in self._used
 
 
 class _Call:

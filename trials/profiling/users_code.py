@@ -9,8 +9,8 @@ from pathlib import Path
 from autotune import errors
 from autotune.trials.diagnosis import Finding, FindingKind
 
-# The package's folders may be links; a workload may lie in the folder that holds them all.
 _INSTALLED = "site-packages"
+# The package's folders may be links; a workload may lie in the folder that holds them all.
 _OURS = (Path(__file__).resolve().parents[1], Path(errors.__file__).resolve().parent)
 
 
@@ -57,6 +57,7 @@ def is_theirs(file: str, folder: Path) -> bool:
 
 
 def _in_library(file: str, line: int) -> str:
+    """Return in words which line of an installed package it is, nothing for torch's and ours."""
     path = Path(file)
     if _INSTALLED not in path.parts or _is_ours(path.resolve()):
         return ""

@@ -120,10 +120,10 @@ class Forecast:
         if not plans:
             return []
         farther = self._fitted.farther
-        across = _together(self._covariance(plans, self._seen), farther)
+        across = _summed(self._covariance(plans, self._seen), farther)
         mean = self._mean(plans) + across @ self._weights
         explained = np.einsum("ij,jk,ik->i", across, self._inverse, across)
-        alone = _together(self._variance(plans), farther)
+        alone = _summed(self._variance(plans), farther)
         spread = np.sqrt(np.maximum(alone - explained, 1e-6))
         return [
             self._outlook(plan, float(log), float(s))
@@ -193,7 +193,7 @@ class Forecast:
 
     def _measured_covariance(self, fit: _Fit) -> Array:
         noise = [_noise(trial, fit.between_processes) ** 2 for trial in self._trials]
-        return _together(self._among_trials, fit.farther) + np.diag(noise)
+        return _summed(self._among_trials, fit.farther) + np.diag(noise)
 
     @cached_property
     def _among_trials(self) -> Array:
@@ -206,7 +206,7 @@ class Forecast:
         noise = [_noise(trial, fit.between_processes) ** 2 for trial in self._trials]
         noise += [fit.between_processes**2] * len(self._history.pending)
         among = self._covariance(self._seen, self._seen)
-        covariance = _together(among, fit.farther) + np.diag(noise)
+        covariance = _summed(among, fit.farther) + np.diag(noise)
         return np.asarray(np.linalg.inv(covariance), dtype=np.float64)
 
     @cached_property
@@ -285,7 +285,7 @@ def _replaced(factors: Array, part: int, factor: float) -> Array:
     return others
 
 
-def _together(parts: Array, farther: Array) -> Array:
+def _summed(parts: Array, farther: Array) -> Array:
     """Return the sum of the parts of a covariance, the first axis."""
     return np.asarray(np.tensordot(farther**2, parts, axes=1), dtype=np.float64)
 
