@@ -154,8 +154,8 @@ def test_a_profiler_of_the_users_own_is_told(diagnosed, write_workload):
         diagnosis = diagnosed(write_workload(source)).diagnosis
     finally:
         torch.autograd._disable_profiler()
-    (finding,) = diagnosis.findings
-    assert finding.kind is FindingKind.ANTI_PATTERN
+    # A busy machine makes this small step wait for its loader, which is told as well.
+    (finding,) = (f for f in diagnosis.findings if f.kind is FindingKind.ANTI_PATTERN)
     assert "profiler is on" in finding.what
     assert "of your own" in diagnosis.unknown["bound"]
 
