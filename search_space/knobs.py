@@ -61,6 +61,10 @@ class Knob:
     missing: Callable[[Site], str] = lambda site: ""
 
 
+def _is_compiled(plan: Plan) -> bool:
+    return plan.get("compile_mode", "off") != "off"
+
+
 def _under(*shardings: str) -> Callable[[Plan], bool]:
     return lambda plan: plan.get("sharding", "ddp") in shardings
 
@@ -79,7 +83,15 @@ CATALOGUE: tuple[Knob, ...] = (
         numerics=Numerics.ROUNDING,
         values=offers.compile_scope,
         known=("model", "block"),
-        active=lambda plan: plan.get("compile_mode", "off") != "off",
+        active=_is_compiled,
+    ),
+    Knob(
+        name="shape_padding",
+        doc="pad matrix products to multiples of 8 where the compiler measures a gain, or always",
+        numerics=Numerics.ROUNDING,
+        values=offers.shape_padding,
+        known=offers.SHAPE_PADDING,
+        active=_is_compiled,
     ),
     Knob(
         name="precision",

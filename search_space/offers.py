@@ -34,22 +34,33 @@ COMM_HOOKS = ("none", "bf16", "fp16")
 CHECKPOINTING = ("none", "selective", "every-4", "every-2", "full")
 CUDA_GRAPH = ("off", "step")
 ON_OFF = (False, True)
+SHAPE_PADDING = ("measured", "always")
+_WORTH_PADDING = 0.01  # share of the model's FLOPs in products that the compiler may pad
 _ONE_RANK = "a trial has one rank, so nothing is spread or communicated"
 
 
 def compile_mode(site: Site) -> Offer:
     """Return the modes, CUDA graphs and Triton templates among them on a GPU."""
-    if site.facts.compiler_problem:
-        return Out(f"torch.compile does not work here: {site.facts.compiler_problem}")
     # CUDA graphs and Triton templates are what the other modes add; a CPU has neither.
-    return COMPILE_MODES if site.hardware.device_kind == "cuda" else ("off", "default")
+    modes = COMPILE_MODES if site.hardware.device_kind == "cuda" else ("off", "default")
+    return _uncompiled(site) or modes
 
 
 def compile_scope(site: Site) -> Offer:
     """Return both scopes where there are blocks."""
-    if site.facts.compiler_problem:
-        return Out(f"torch.compile does not work here: {site.facts.compiler_problem}")
-    return _needs_blocks(site, ("model", "block"))
+    return _uncompiled(site) or _needs_blocks(site, ("model", "block"))
+
+
+def shape_padding(site: Site) -> Offer:
+    """Return when the compiler may pad, where there is something to pad."""
+    if site.facts.uneven_share < _WORTH_PADDING:
+        return Out("no large matrix product was seen with a side that is no multiple of 8")
+    return _uncompiled(site) or cuda_only(site, SHAPE_PADDING)
+
+
+def _uncompiled(site: Site) -> Out | None:
+    problem = site.facts.compiler_problem
+    return Out(f"torch.compile does not work here: {problem}") if problem else None
 
 
 def precision(site: Site) -> Offer:

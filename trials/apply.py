@@ -137,7 +137,16 @@ def process_settings(plan: Plan) -> Iterator[None]:
             torch.set_num_threads(int(plan["threads"]))
         if is_compiled(plan):
             settings.enter_context(compiled_large_losses())
+        if plan.get("shape_padding", "measured") == "always":
+            settings.enter_context(_padded_products())
         yield
+
+
+def _padded_products() -> contextlib.AbstractContextManager[None]:
+    """Spare the compiler its timings, in which copies count that it fuses with what is around."""
+    from torch._inductor import config  # noqa: PLC0415  2 s that eager plans need not wait
+
+    return _having(config, "force_shape_pad", value=True)
 
 
 @contextlib.contextmanager

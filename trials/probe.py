@@ -53,6 +53,7 @@ from autotune.trials.optimizers import (
     takes,
     with_implementation,
 )
+from autotune.trials.products import UnevenProducts
 from autotune.trials.request import ProbeRequest, Rejection
 from autotune.trials.seeding import seed_all
 from autotune.trials.sharding import shared_across
@@ -123,6 +124,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         user_knobs=tuple(workload.knobs.items()),
         tokens_per_sample=workload.tokens_per_sample,
         flops_per_sample=batches.flops_per_sample,
+        uneven_share=batches.uneven_share,
         loader_samples_per_s=batches.samples_per_s,
         imports=imports if forkable else (),
         source_hash=_source_hash(path),
@@ -138,12 +140,14 @@ class _Batches:
         fixed: they hold what they hold, whatever size is asked for.
         vary: which modules run differs from one to the next.
         flops_per_sample: of a training step; None: unknown.
+        uneven_share: of these, in products that the compiler may pad.
         samples_per_s: of the loader alone.
     """
 
     fixed: bool
     vary: bool
     flops_per_sample: float | None
+    uneven_share: float
     samples_per_s: float
 
 
@@ -153,14 +157,19 @@ def _look_at_batches(workload: Workload, plan: Plan, seed: int, model: nn.Module
     feed = Feed(build_loader(workload, plan, seed))
     batch = feed.next()
     fixed = fixed_batches(workload, plan, seed, feed.loader, batch)
-    flops = _flops(workload, model, batch, batch_size)
+    flops, uneven = _flops(workload, model, batch)
     with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
         if flops is None:
             vary = _varies_with_values(workload, plan, seed)
         else:
             vary = _varies_with_shapes(workload, model, batch, feed)
-    samples_per_s = _loader_speed(feed, batch_size)
-    return _Batches(fixed=fixed, vary=vary, flops_per_sample=flops, samples_per_s=samples_per_s)
+    return _Batches(
+        fixed=fixed,
+        vary=vary,
+        flops_per_sample=flops and flops / batch_size,
+        uneven_share=uneven / flops if flops else 0.0,
+        samples_per_s=_loader_speed(feed, batch_size),
+    )
 
 
 def compiler_problem(hardware: Hardware) -> str | None:
@@ -227,17 +236,21 @@ def _loader_speed(feed: Feed, batch_size: int) -> float:
     return count * batch_size / (time.perf_counter() - start)
 
 
-def _flops(workload: Workload, model: nn.Module, batch: Any, batch_size: int) -> float | None:
+def _flops(workload: Workload, model: nn.Module, batch: Any) -> tuple[float | None, float]:
     """Count one training step on the meta device, which computes shapes only.
 
     Models that look at values cannot run there; their count stays unknown.
+
+    Returns:
+        All FLOPs, and those in products of uneven sides.
     """
     try:
-        with FlopCounterMode(display=False) as counter:
+        # The outer mode sees what the inner one takes operators apart into.
+        with UnevenProducts() as uneven, FlopCounterMode(display=False) as counter:
             workload.compute_loss(model.to("meta"), _to_meta(batch)).backward()
     except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
-        return None
-    return float(counter.get_total_flops()) / batch_size
+        return None, 0.0
+    return float(counter.get_total_flops()), uneven.flops
 
 
 def _varies_with_shapes(workload: Workload, model: nn.Module, batch: Any, feed: Feed) -> bool:

@@ -126,12 +126,12 @@ class Agenda:
     def _end_stage(self, stage: Stage) -> None:
         history, left = self._history_of(stage), self._left(stage)
         is_out_of_time = left.search_s < max((t.total_s for t in history.search), default=0.0)
-        is_too_dear = bool(stage.strategy.left_out)
+        left_out = stage.strategy.left_out(history)
         untried = "nothing was left that the time would pay for"
-        nothing = untried if is_too_dear else nothing_promising(history)
+        nothing = untried if left_out else nothing_promising(history)
         otherwise = self._used_up(stage) if is_out_of_time else nothing
         why = stage.why_over(history, left) or otherwise
-        self._why_over = why + _left_out(stage)
+        self._why_over = why + _not_tried(left_out)
         self._num_over += 1
         self._observer.on_note(f"{stage.name} over: {self._why_over}")
 
@@ -182,8 +182,7 @@ def _num_over(stages: tuple[Stage, ...], journal: Journal) -> int:
     return max(later, default=0)
 
 
-def _left_out(stage: Stage) -> str:
-    left_out = list(stage.strategy.left_out)
+def _not_tried(left_out: list[str]) -> str:
     if not left_out:
         return ""
     shown = "; ".join(left_out[:3]) + ("; ..." if len(left_out) > 3 else "")

@@ -67,7 +67,7 @@ class StartUps:
 
         It is the first step without the time of a usual one: that depends on the batch.
         """
-        return self._compile_s.get(_program(plan)) if _is_compiled(plan) else None
+        return self._compile_s.get(program(plan)) if _is_compiled(plan) else None
 
     def build_s(self) -> float:
         """Return how long building takes; no setting changes much about it."""
@@ -76,14 +76,15 @@ class StartUps:
 
     def _see(self, plan: Plan, measurement: Measurement) -> None:
         if _is_compiled(plan):
-            program = _program(plan)
+            compiled = program(plan)
             seen_s = max(0.0, measurement.first_step_s - measurement.step_ms / 1000)
-            self._compile_s[program] = max(seen_s, self._compile_s.get(program, 0.0))
+            self._compile_s[compiled] = max(seen_s, self._compile_s.get(compiled, 0.0))
 
 
 def _is_compiled(plan: Plan) -> bool:
     return plan.get("compile_mode", "off") != "off"
 
 
-def _program(plan: Plan) -> Plan:
+def program(plan: Plan) -> Plan:
+    """Return what of the plan decides which program is compiled, for a batch of any size."""
     return Plan(tuple(item for item in plan.items if item[0] not in _NOT_COMPILED))

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from autotune.agent.conclusion.explain import remarks
-from autotune.agent.conclusion.finalists import finalists
+from autotune.agent.conclusion.finalists import choose, finalists
 from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
 from autotune.agent.forecast.durations import check_s, expected_first_step_s, expected_s
 from autotune.agent.forecast.levers import in_words
@@ -128,6 +128,16 @@ def test_several_settings_together_are_tried_on_each_of_the_best():
     seen = history(({}, ok(50.0)), ({"workers": 2}, ok(51.0)))
     several = [p.plan for p in proposals(seen) if len(p.plan.diff(SPACE.baseline)) > 3]
     assert {0, 2} <= {plan["workers"] for plan in several}
+
+
+def test_the_first_compiled_plan_pads_what_its_own_timing_may_not():
+    """It costs no trial of its own, and the neighbour that leaves it to timing may follow."""
+    space = build_space(replace(GPT, uneven_share=0.3), GPU)
+    quick = {"precision": "bf16", "optimizer_impl": "fused", "pin_memory": True, "threads": 1}
+    seen = history(({}, ok(50.0)), (quick, ok(220.0)), space=space)
+    first = proposals(seen)[0].plan
+    assert first["compile_mode"] != "off"
+    assert first["shape_padding"] == "always"
 
 
 def test_a_forecast_learns_what_settings_are_worth():
@@ -337,11 +347,30 @@ def test_durations_are_learnt():
         ({}, ok(50.0, total_s=8.0)),
         ({"compile_mode": "default"}, ok(60.0, first_step_s=30.0, total_s=37.0)),
     )
-    default = SPACE.plan({"compile_mode": "default", "workers": 1})
+    default = SPACE.plan({"compile_mode": "default", "precision": "bf16"})
     graphs = SPACE.plan({"compile_mode": "reduce-overhead"})
     assert expected_first_step_s(default, seen, GPU) == 30.0
     assert expected_s(default, seen, GPU) == 37.0
     assert expected_first_step_s(graphs, seen, GPU) == 40.0
+
+
+@pytest.mark.parametrize(("hardware", "same"), [(GPU, True), (CPU, False)])
+def test_what_was_compiled_starts_sooner(hardware, same):
+    """At least half of it is in the compiler's cache; a second process shows how much."""
+    space = build_space(GPT, hardware)
+    own, compiled = ({}, ok(50.0)), ({"compile_mode": "default"}, ok(60.0, first_step_s=30.0))
+    again = ({"compile_mode": "default", "workers": 1}, ok(60.0, first_step_s=2.0))
+    neighbour, other, threads = (
+        space.plan({"compile_mode": "default", **more})
+        for more in ({"workers": 2}, {"batch_size": 32}, {"threads": 1})
+    )
+
+    def expected(*trials):
+        seen = history(own, *trials, space=space)
+        return [expected_first_step_s(p, seen, hardware) for p in (neighbour, other, threads)]
+
+    assert expected(compiled) == [15.0, 30.0, 15.0 if same else 30.0]
+    assert expected(compiled, again) == [2.0, 30.0, 2.0 if same else 30.0]
 
 
 def test_a_check_is_expected_to_take_as_long_as_one_that_ran():
@@ -448,6 +477,28 @@ def test_what_is_as_fast_in_less_memory_without_a_setting_is_a_finalist():
     assert finalists(flipped) == [SPACE.plan(found), SPACE.plan(without_pinning[0])]
     flipped = ablated(seen, without_pinning, slower, own_batch)
     assert finalists(flipped) == [SPACE.plan(found), SPACE.plan(own_batch[0])]
+
+
+def test_of_two_as_good_the_checked_one_wins():
+    """Until the other one is checked as well, which is tried for what it spares."""
+    half, other = {"precision": "bf16", "workers": 2}, {"precision": "fp16"}
+    seen = history(({}, ok(50.0)), (half, ok(100.0)), (other, ok(100.2)))
+    rounds = [
+        Done(number=n, plan=SPACE.plan(values), purpose=purpose, reason="", result=result)
+        for n, (values, purpose, result) in enumerate(
+            [
+                (half, Purpose.NUMERICS, TrialResult(outcome=Outcome.OK, numerics=passed())),
+                *(({}, Purpose.CONFIRM, ok(50.0)) for _ in range(2)),
+                *((half, Purpose.CONFIRM, ok(speed)) for speed in (100.0, 100.1)),
+                *((other, Purpose.CONFIRM, ok(speed)) for speed in (100.3, 100.4)),
+            ],
+            start=4,
+        )
+    ]
+    seen = replace(seen, done=(*seen.done, *rounds))
+    assert choose(seen, gain=0.01).plan == SPACE.plan(half)
+    assert choose(seen, gain=0.01, checks_pass=True).plan == SPACE.plan(other)
+    assert choose(seen, gain=0.001).plan == SPACE.plan(other)
 
 
 @pytest.mark.parametrize("has_batch_norm", [True, False])

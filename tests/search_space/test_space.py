@@ -1,5 +1,6 @@
 """The space: what applies, why not, and what plans come out of it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -49,6 +50,26 @@ def test_a_plan_has_each_knob_that_applies_and_no_other():
     assert plan["prefetch"] == 2
     assert plan["compile_scope"] == "model"
     assert "prefetch" not in space.plan({"workers": 0}, plan)
+
+
+@pytest.mark.parametrize(
+    ("facts", "hardware", "reason"),
+    [
+        ({"uneven_share": 0.3}, GPU_MACHINE, None),
+        ({"uneven_share": 0.001}, GPU_MACHINE, "no large matrix product"),
+        ({"uneven_share": 0.3}, CPU_MACHINE, "needs a CUDA device"),
+        ({"uneven_share": 0.3, "compiler_problem": "no g++"}, GPU_MACHINE, "no g\\+\\+"),
+    ],
+    ids=["a large vocabulary", "a small head", "no GPU", "no compiler"],
+)
+def test_products_may_be_padded_where_a_compiler_can(facts, hardware, reason):
+    """By a compiled plan alone, and where there is something to gain."""
+    space = build_space(replace(FACTS, **facts), hardware)
+    if reason is None:
+        assert space.plan({"compile_mode": "default"})["shape_padding"] == "measured"
+        assert "shape_padding" not in space.baseline
+    else:
+        assert re.search(reason, space.out["shape_padding"])
 
 
 def test_plans_are_values():

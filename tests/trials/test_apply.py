@@ -7,6 +7,7 @@ import types
 import pytest
 import torch
 from torch import nn
+from torch._inductor import config as inductor
 
 import autotune
 from autotune.errors import PlanError
@@ -427,6 +428,16 @@ def test_blocks_named_by_the_user_are_wrapped(write_workload, run_plan):
     model = step_of(path, {"activation_checkpointing": "full"}).model
     wrapped = [type(m).__name__ == "CheckpointWrapper" for m in model]
     assert wrapped == [True, False, True, False, False]
+
+
+def test_products_are_padded_without_timing_while_the_plan_is_applied(write_workload):
+    """The compiler asks when it compiles, at the first step or at a later one."""
+    values = {"compile_mode": "default", "shape_padding": "always"}
+    with step_of(write_workload(), values):
+        assert inductor.force_shape_pad
+    assert not inductor.force_shape_pad
+    with step_of(write_workload(), {**values, "shape_padding": "measured"}):
+        assert not inductor.force_shape_pad
 
 
 def test_settings_of_the_process_go_back(write_workload):

@@ -17,12 +17,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.trials.diagnosis import Finding, FindingKind
 from autotune.trials.loader import Feed
+from autotune.trials.products import TENSOR_CORE_MULTIPLE
 from autotune.trials.profiling.habits import Habits
 from autotune.trials.profiling.users_code import Sightings, at_line, plain_name, times
 from autotune.trials.step import Step
-
-TENSOR_CORE_MULTIPLE = 8
-"""Elements of 2 bytes in the 16 that tensor cores read at once (NVIDIA's performance guides)."""
 
 _ROUND_MULTIPLE = 64
 _SMALL = 64  # below it a side costs little, whatever its length
@@ -213,5 +211,6 @@ def _shape(side: int, owners: list[str]) -> Finding:
         kind=FindingKind.SHAPE,
         what=f"{side} is no multiple of {TENSOR_CORE_MULTIPLE}, which the tensor cores of a GPU "
         f"want of each side of a matrix product: {', '.join(owners[:3])}",
-        advice=f"pad it to {padded}, the next multiple of {_ROUND_MULTIPLE}",
+        advice=f"pad it to {padded}, the next multiple of {_ROUND_MULTIPLE}; where you cannot, "
+        "compiled plans can: knob shape_padding",
     )

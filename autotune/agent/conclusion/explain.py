@@ -104,7 +104,7 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
     if facts.optimizer_class == "SGD":
         rule = f"with SGD scale the learning rate by {factor:g} (linear rule)"
     else:
-        rule = f"with {facts.optimizer_class} scale the learning rate by {factor**0.5:.2f} "
+        rule = f"with {facts.optimizer_class} scale the learning rate by {factor**0.5:.3g} "
         rule += "(square-root rule)"
     changed = f"batch_size={batch} instead of {own}"
     if num_ranks > 1:

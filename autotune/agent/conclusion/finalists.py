@@ -4,7 +4,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
+from autotune.agent.conclusion.numerics import is_suspect, is_unchecked, numerics_failure
 from autotune.agent.conclusion.speedup import Speedup, around, pooled, student_t
 from autotune.agent.history import Done, History
 from autotune.agent.objectives.objective import Figures
@@ -167,12 +167,18 @@ def confirmed(history: History, rounds: int = 1) -> list[Confirmed]:
     return sorted(entries, key=lambda entry: (-entry.value, -entry.figures.throughput))
 
 
-def choose(history: History, gain: float) -> Confirmed | None:
+def choose(history: History, gain: float, *, checks_pass: bool = False) -> Confirmed | None:
     """Return the winner, None for the baseline.
 
     The best mean wins; among those within `gain` of it the one that leaves the training as it is,
-    then the one with less memory, then the one that changes fewer settings. Only plans that are
-    better than the baseline by the whole interval of their speed-up can win.
+    then one whose numerics were checked, then the one with less memory, then the one that changes
+    fewer settings. Only plans that are better than the baseline by the whole interval of their
+    speed-up can win.
+
+    Args:
+        history: with a confirmation.
+        gain: relative difference that is none.
+        checks_pass: choose as if the checks that are still to be run had passed.
     """
     repeated = confirmed(history, rounds=2) or confirmed(history)
     better = [
@@ -184,15 +190,19 @@ def choose(history: History, gain: float) -> Confirmed | None:
     if not better:
         return None
     near = [entry for entry in better if entry.value >= better[0].value / (1 + gain)]
-    return min(near, key=lambda entry: _price(entry, history))
+
+    def price(entry: Confirmed) -> tuple[float, ...]:
+        unchecked = not checks_pass and is_unchecked(entry.plan, history)
+        return (changes_training(entry.plan, history), unchecked, *_price(entry, history))
+
+    return min(near, key=price)
 
 
-def _price(entry: Confirmed, history: History) -> tuple[bool, float, int, float]:
-    changes = changes_training(entry.plan, history)
+def _price(entry: Confirmed, history: History) -> tuple[float, ...]:
     peak = entry.figures.memory_bytes
     memory = math.log(peak) if peak else 0.0
     settings = len(entry.plan.diff(history.space.baseline))
-    return (changes, round(memory / _SAME_MEMORY), settings, -entry.value)
+    return (round(memory / _SAME_MEMORY), settings, -entry.value)
 
 
 def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:

@@ -53,9 +53,14 @@ def numerics_failure(plan: Plan, history: History) -> str | None:
     return next(filter(None, map(_failure, checks(plan, history))), None)
 
 
+def is_unchecked(plan: Plan, history: History) -> bool:
+    """Whether the plan needs a check and none has told anything."""
+    return needs_check(plan, history) and not _has_report(plan, history)
+
+
 def is_suspect(plan: Plan, history: History) -> bool:
     """Whether the plan was not checked itself and shares its precision with one that failed."""
-    if any(trial.result.numerics for trial in checks(plan, history)):
+    if _has_report(plan, history):
         return False
     failed = [trial.plan for trial in history.of(Purpose.NUMERICS) if _failure(trial)]
     baseline = history.space.baseline
@@ -82,6 +87,10 @@ def numerics_remark(plan: Plan, history: History) -> str:
         f"numerics: losses within {report.worst:.2%} of eager fp32 on the same batches "
         f"({report.tolerance:.2%} allowed{where})"
     )
+
+
+def _has_report(plan: Plan, history: History) -> bool:
+    return any(trial.result.numerics for trial in checks(plan, history))
 
 
 def _failure(trial: Done) -> str | None:
@@ -122,8 +131,8 @@ def reference(plan: Plan, history: History) -> Plan:
     baseline = history.reference
     values = {**baseline.values, **eager}
     values |= {name: value for name, value in plan.items if name in kept}
-    values.pop("compile_scope", None)
-    return Plan.of({name: value for name, value in values.items() if name in _known(history)})
+    twin, known = Plan.of(values), history.space.by_name
+    return Plan.of({n: v for n, v in twin.items if n in known and known[n].knob.active(twin)})
 
 
 def _check(plan: Plan, history: History) -> Proposal:
@@ -140,7 +149,3 @@ def _at_baseline_batch(plan: Plan, history: History) -> Plan:
     smaller = history.space.possible({"batch_size": batch}, plan)
     # The accumulation it needs may exclude static_graph, which changes no number.
     return smaller or history.space.adopt(Plan.of({**plan.values, "batch_size": batch}))
-
-
-def _known(history: History) -> set[str]:
-    return set(history.space.by_name)

@@ -3,8 +3,9 @@
 import statistics
 
 from autotune.agent.history import SEARCH, Done, History
+from autotune.agent.startup import program
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.plan import Plan
+from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import FOLLOWS
 from autotune.trials.request import COMPARED_STEPS
 from autotune.trials.result import Outcome, Phase, Purpose
@@ -33,18 +34,42 @@ def expected_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected wall clock of a trial of `plan`, in seconds."""
     own = [t for t in history.done if t.plan == plan and t.result.measurement]
     if own:
-        return _again_s(own)
+        return _again_s(own[-1], history, hardware)
     # A trial that was stopped lasted at least as long as it did.
     stopped = max((t.total_s for t in history.search if t.plan == plan), default=0.0)
     return max(stopped, _steady_s(history) + expected_first_step_s(plan, history, hardware))
 
 
-def _again_s(own: list[Done]) -> float:
-    """A second process finds most kernels in the compiler's cache; later ones show how many."""
-    last, measurement = own[-1], own[-1].result.measurement
-    if len(own) > 1 or measurement is None or not is_compiled(last.plan):
+def _again_s(last: Done, history: History, hardware: Hardware) -> float:
+    cached_s = _cached_first_step_s(last.plan, history, hardware)
+    if cached_s is None or last.result.measurement is None or not is_compiled(last.plan):
         return last.undiagnosed_s
-    return last.undiagnosed_s - _CACHED * measurement.first_step_s
+    return last.undiagnosed_s - last.result.measurement.first_step_s + cached_s
+
+
+def _cached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float | None:
+    """Return the first step where the same program was compiled before, else None.
+
+    A second process finds most kernels in the compiler's cache; later ones show how many. Plans
+    run the same program if they differ in what the compiler does not look at.
+    """
+    wanted = _compiled_for(plan, hardware)
+    seen = [
+        trial.result.measurement.first_step_s
+        for trial in history.done
+        if trial.result.measurement and _compiled_for(trial.plan, hardware) == wanted
+    ]
+    if len(seen) == 1:
+        return (1.0 - _CACHED) * seen[0]
+    return seen[-1] if seen else None
+
+
+def _compiled_for(plan: Plan, hardware: Hardware) -> tuple[Plan, Value]:
+    """The program and its batch. Only code for a CPU has the number of threads in it."""
+    items = program(plan).items
+    if hardware.device_kind == "cuda":
+        items = tuple(item for item in items if item[0] != "threads")
+    return Plan(items), plan["batch_size"]
 
 
 def wall_clock_s(history: History, hardware: Hardware) -> float:
@@ -90,6 +115,9 @@ def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> f
     """Return the expected first step of `plan` in seconds; compilation lives there."""
     if not is_compiled(plan):
         return statistics.median(_first_steps(history, None) or [0.0])
+    cached_s = _cached_first_step_s(plan, history, hardware)
+    if cached_s is not None:
+        return cached_s
     compiler = _compiler(plan)
     known = _first_steps(history, compiler)
     if known:

@@ -44,6 +44,9 @@ _RECOMPUTING: dict[Value, Effect] = {
     "every-2": _both(0.94),
     "full": _both(0.89),
 }
+# Of a padded product's speed, which the compiler's own timing has to show before it pads. What the
+# timing counts and the program does not need, and its noise, leave products unpadded.
+_LEFT_UNPADDED = 0.1
 _EFFECTS: dict[str, dict[str, dict[Value, Effect]]] = {
     "cuda": {
         # Autocast launches a kernel for each cast.
@@ -124,6 +127,7 @@ _WHY = {
     "cudnn_benchmark": "convolution algorithms chosen by timing them",
     "pin_memory": "copies to the device that overlap with the step",
     "compile_scope": "less to compile, nearly as fast",
+    "shape_padding": "matrix products in sizes that tensor cores read fastest, timed or not",
     "activation_checkpointing": "room for the batch",
     "gradient_as_bucket_view": "gradients are not copied into buckets",
     "static_graph": "DDP takes it that every step runs like the first",
@@ -158,6 +162,7 @@ _WHY_BACK: dict[tuple[str, Value], str] = {
     ("compile_mode", "off"): "compiled code may be slower here",
     ("optimizer_impl", "default"): "its own implementation may be faster here",
     ("compile_scope", "model"): "the compiler sees more at once, for more time",
+    ("shape_padding", "measured"): "padding may cost more than it saves",
     ("memory_format", "contiguous"): "some operator may lack the other layout",
     ("workers", 0): "workers may cost more than they load",
     ("cuda_graph", "off"): "recording the step may cost more than its launches",
@@ -181,10 +186,12 @@ def effect(name: str, value: Value, history: History, hardware: Hardware) -> Eff
     if name == "threads":
         fewer = int(value) < int(domain.values[0])
         return _FEWER_THREADS[hardware.device_kind] if fewer else _NONE
-    if name == "sharding":
-        return _both(sharding_speed(history.space).get(value, 1.0))
-    if name in _COMMUNICATION_SPEED:
-        return _both(_COMMUNICATION_SPEED[name].get(value, 1.0))
+    if name == "shape_padding":
+        slow = _LEFT_UNPADDED * history.space.facts.uneven_share
+        return Effect(device=1 / (1 - slow)) if value == "always" else _NONE
+    if name == "sharding" or name in _COMMUNICATION_SPEED:
+        speeds = _COMMUNICATION_SPEED.get(name) or sharding_speed(history.space)
+        return _both(speeds.get(value, 1.0))
     return _EFFECTS[hardware.device_kind].get(name, {}).get(value, _NONE)
 
 

@@ -26,7 +26,7 @@ _PRICE = 0.005  # gain in the log throughput that each time of the baseline's tr
 _LEAST_PART = 0.2  # of the gain that is worth a trial, for a guarded value among many changes
 _LIKELY = 0.5  # to run and to fit, for a change to be one of many at once
 _MAKES_ROOM = "activation_checkpointing"
-_COMPILER = frozenset({"compile_mode", "compile_scope"})
+_COMPILER = frozenset({"compile_mode", "compile_scope", "shape_padding"})
 # Checkpointing only costs unless a batch needs the room; sharding has a proposer of its own. Both
 # save memory, so they are tried for themselves where that is the aim.
 _SPARING = frozenset({_MAKES_ROOM, "sharding"})
@@ -205,17 +205,23 @@ def _bases(history: History) -> list[Done]:
 def _changed(base: Done, history: History) -> Iterator[Plan]:
     """Yield the plans one change away; for a batch that cannot fit, also with room made.
 
-    A change may bring a knob of its own, such as the compiler's scope.
+    A change may bring knobs of its own, such as the compiler's scope.
     """
     for name in _tunable(base.plan, base, history):
         for plan in history.space.alternatives(base.plan, name):
-            yield plan
-            for brought in (n for n in plan if n not in base.plan):
-                yield from history.space.alternatives(plan, brought)
+            yield from _brought(plan, base, history)
             if name == "batch_size" and cannot_fit(plan, history):
                 yield from history.space.alternatives(plan, _MAKES_ROOM)
     if base.plan.get(_MAKES_ROOM, "") != history.space.baseline.get(_MAKES_ROOM, ""):
         yield from history.space.alternatives(base.plan, _MAKES_ROOM)
+
+
+def _brought(plan: Plan, base: Done, history: History) -> list[Plan]:
+    """Return the plan with each value of each knob that the base lacks."""
+    plans = [plan]
+    for name in (name for name in plan if name not in base.plan):
+        plans += [other for p in plans for other in history.space.alternatives(p, name)]
+    return plans
 
 
 def _additions(plan: Plan, base: Done, kept: frozenset[str], history: History) -> Iterator[Plan]:

@@ -8,7 +8,7 @@ from autotune.agent.proposers.baseline import next_baseline
 from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.plan import describe_diff
+from autotune.search_space.plan import Plan, describe_diff
 from autotune.trials.result import Purpose
 
 
@@ -27,7 +27,7 @@ class Strategy:
     ) -> None:
         self._gate = Gate(settings=settings, hardware=hardware)
         self._proposers = proposers
-        self.left_out: dict[str, None] = {}  # for time, in words; a dict keeps the order
+        self._left_out: dict[Plan, str] = {}
 
     def next(self, history: History, left: TimeLeft) -> Proposal | None:
         """Return the next search trial, None when nothing is left to try or to pay for.
@@ -51,5 +51,10 @@ class Strategy:
             if objection is None:
                 return proposal
             if objection is Objection.TIME and proposal.purpose is not Purpose.SAMPLER:
-                self.left_out[describe_diff(proposal.plan, history.space.baseline)] = None
+                change = describe_diff(proposal.plan, history.best.plan)
+                self._left_out[proposal.plan] = f"{change} on top of trial {history.best.number}"
         return None
+
+    def left_out(self, history: History) -> list[str]:
+        """Return in words what was not tried for lack of time."""
+        return [words for plan, words in self._left_out.items() if plan not in history.tried]
