@@ -35,7 +35,7 @@ class WorkloadFacts:
         user_knobs: the workload's `KNOBS`, baseline first.
         tokens_per_sample: for printing tokens per second.
         flops_per_sample: forward and backward, counted once on the CPU; None when unknown.
-        uneven_share: of these, in matrix products with a side that is no multiple of 8.
+        uneven_share: of these, in products with a side of a weight that is no multiple of 8.
         loader_samples_per_s: speed of the loader alone, in one process, no step.
         imports: installed modules that the workload uses, for processes that wait for a trial.
         source_hash: of the workload's file and of what it imports from its own folder.
@@ -68,7 +68,7 @@ class WorkloadFacts:
     user_knobs: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     tokens_per_sample: int | None = None
     flops_per_sample: float | None = None
-    uneven_share: float = 0.0
+    uneven_share: float | None = None
     loader_samples_per_s: float | None = None
     imports: tuple[str, ...] = ()
     source_hash: str = ""

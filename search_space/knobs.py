@@ -87,7 +87,7 @@ CATALOGUE: tuple[Knob, ...] = (
     ),
     Knob(
         name="shape_padding",
-        doc="pad matrix products to multiples of 8 where the compiler measures a gain, or always",
+        doc="pad uneven matrix products where the compiler times a gain, or always (more memory)",
         numerics=Numerics.ROUNDING,
         values=offers.shape_padding,
         known=offers.SHAPE_PADDING,

@@ -53,8 +53,11 @@ def compile_scope(site: Site) -> Offer:
 
 def shape_padding(site: Site) -> Offer:
     """Return when the compiler may pad, where there is something to pad."""
-    if site.facts.uneven_share < _WORTH_PADDING:
-        return Out("no large matrix product was seen with a side that is no multiple of 8")
+    share = site.facts.uneven_share
+    if share is None:
+        return Out("the model's matrix products are not known: its code needs values to run")
+    if share < _WORTH_PADDING:
+        return Out("no weight of a large matrix product has a side that is no multiple of 8")
     return _uncompiled(site) or cuda_only(site, SHAPE_PADDING)
 
 

@@ -140,14 +140,14 @@ class _Batches:
         fixed: they hold what they hold, whatever size is asked for.
         vary: which modules run differs from one to the next.
         flops_per_sample: of a training step; None: unknown.
-        uneven_share: of these, in products that the compiler may pad.
+        uneven_share: of these, in products that the compiler may pad; None: unknown.
         samples_per_s: of the loader alone.
     """
 
     fixed: bool
     vary: bool
     flops_per_sample: float | None
-    uneven_share: float
+    uneven_share: float | None
     samples_per_s: float
 
 
@@ -167,7 +167,7 @@ def _look_at_batches(workload: Workload, plan: Plan, seed: int, model: nn.Module
         fixed=fixed,
         vary=vary,
         flops_per_sample=flops and flops / batch_size,
-        uneven_share=uneven / flops if flops else 0.0,
+        uneven_share=uneven / flops if flops else None,
         samples_per_s=_loader_speed(feed, batch_size),
     )
 
@@ -246,7 +246,7 @@ def _flops(workload: Workload, model: nn.Module, batch: Any) -> tuple[float | No
     """
     try:
         # The outer mode sees what the inner one takes operators apart into.
-        with UnevenProducts() as uneven, FlopCounterMode(display=False) as counter:
+        with UnevenProducts(model) as uneven, FlopCounterMode(display=False) as counter:
             workload.compute_loss(model.to("meta"), _to_meta(batch)).backward()
     except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
         return None, 0.0

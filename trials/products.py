@@ -1,39 +1,51 @@
-"""Matrix products whose sides tensor cores cannot read in their units."""
+"""Matrix products with sides that tensor cores cannot read in their units."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 TENSOR_CORE_MULTIPLE = 8
 """Elements of 2 bytes in the 16 that tensor cores read at once (NVIDIA's performance guides)."""
 
+_SMALL = 64  # below it a side costs little, whatever its length
 _aten = torch.ops.aten
-_PADDED = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default}  # by torch's compiler
+_PRODUCTS = {_aten.mm.default, _aten.addmm.default}  # of weights
+
+
+def uneven_sides(weight: Tensor) -> set[int]:
+    """Return the sides of a weight that tensor cores cannot read in their units."""
+    if weight.dim() < 2:
+        return set()
+    return {side for side in weight.shape if side >= _SMALL and side % TENSOR_CORE_MULTIPLE}
 
 
 class UnevenProducts(TorchDispatchMode):
-    """Counts the work of the products with an uneven side, which the compiler may pad.
+    """Counts the work of products with an uneven side of a weight, which the compiler may pad.
+
+    Sides of activations alone are left out: they follow from the batch.
 
     Attributes:
         flops: of these products.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it without types
         self.flops = 0.0
+        self._uneven = {side for weight in model.parameters() for side in uneven_sides(weight)}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         """Compute, then look."""
         out = func(*args, **(kwargs or {}))
-        if func in _PADDED and _is_uneven(args[-2:]):
+        if func in _PRODUCTS and not self._uneven.isdisjoint(_sides(*args[-2:])):
             self.flops += flop_registry[func.overloadpacket](*args, out_val=out)
         return out
 
 
-def _is_uneven(matrices: Sequence[torch.Tensor]) -> bool:
-    return any(side % TENSOR_CORE_MULTIPLE for m in matrices for side in m.shape[-2:])
+def _sides(first: Tensor, second: Tensor) -> tuple[int, ...]:
+    return (*first.shape, *second.shape)

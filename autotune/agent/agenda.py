@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from autotune.agent.conclusion.confirm import Ending
-from autotune.agent.forecast.durations import expected_s, wall_clock_s
+from autotune.agent.forecast.durations import uncached_s, wall_clock_s
 from autotune.agent.forecast.speed import Forecast
 from autotune.agent.history import SEARCH, SEARCH_ENDED, History
 from autotune.agent.journal import Journal
@@ -81,7 +81,7 @@ class Agenda:
         if history.baseline is None:
             return self._until_search_ends
         # A stage's share decides what is begun in it, not when that ends.
-        usual_s = expected_s(proposal.plan, history, self._ending.hardware)
+        usual_s = uncached_s(proposal.plan, history, self._ending.hardware)
         patience_s = self._settings.overrun * max(usual_s, _SHORT_S)
         if patience_s < self._search_s:
             return patience_s, f"given up: {self._settings.overrun:g} times as long as expected"

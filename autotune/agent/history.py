@@ -150,7 +150,8 @@ class History:
     def start_ups(self) -> StartUps:
         """How long plans take to start."""
         ran = [(t.plan, t.result.measurement) for t in self.done if t.result.measurement]
-        return StartUps(ran, self.compiled_earlier)
+        on_gpu = self.space.site.hardware.device_kind == "cuda"
+        return StartUps(ran, self.compiled_earlier, on_gpu=on_gpu)
 
     def figures(self, trial: Done) -> Figures:
         """Return what the objective weighs of a trial."""

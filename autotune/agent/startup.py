@@ -9,15 +9,16 @@ process of a run has most of it: there the shortest start counts. Imports are no
 """
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from autotune.search_space.plan import Plan
+from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Measurement
 
 Process = tuple[Plan, Measurement]
 """A plan, and what one process measured of it."""
 
-# What a compiler does not look at, or, as the batch, does not take longer for.
+# What a compiler does not look at, or, as the batch, does not take longer for. At DDP's buckets it
+# splits its graph.
 _NOT_COMPILED = frozenset({
     "batch_size",
     "accumulation",
@@ -26,7 +27,6 @@ _NOT_COMPILED = frozenset({
     "pin_memory",
     "optimizer_impl",
     "cudnn_benchmark",
-    "bucket_mb",
     "gradient_as_bucket_view",
     "static_graph",
     "comm_hook",
@@ -37,15 +37,26 @@ class StartUps:
     """Start-up times of plans, learnt from processes.
 
     Args:
-        processes: of plans, in any order.
+        processes: of plans, in the order in which they ran.
         earlier: of earlier runs; what they compiled may still be in the cache.
+        on_gpu: the number of threads is no part of what is compiled.
     """
 
-    def __init__(self, processes: Iterable[Process], earlier: Iterable[Process] = ()) -> None:
+    def __init__(
+        self,
+        processes: Iterable[Process],
+        earlier: Iterable[Process] = (),
+        *,
+        on_gpu: bool = False,
+    ) -> None:
         self._own: dict[Plan, list[Measurement]] = {}
         self._compile_s: dict[Plan, float] = {}
+        self._first_steps_s: dict[tuple[Plan, Value], list[float]] = {}
+        self._not_compiled = _NOT_COMPILED | {"threads"} if on_gpu else _NOT_COMPILED
         for plan, measurement in processes:
             self._own.setdefault(plan, []).append(measurement)
+            first_steps_s = self._first_steps_s.setdefault(self._with_batch(plan), [])
+            first_steps_s.append(measurement.first_step_s)
             self._see(plan, measurement)
         for plan, measurement in earlier:
             self._see(plan, measurement)
@@ -67,7 +78,14 @@ class StartUps:
 
         It is the first step without the time of a usual one: that depends on the batch.
         """
-        return self._compile_s.get(program(plan)) if _is_compiled(plan) else None
+        return self._compile_s.get(self._program(plan)) if _is_compiled(plan) else None
+
+    def first_steps_s(self, plan: Plan) -> Sequence[float]:
+        """Return the first steps of the processes so far that ran the plan's program at its batch.
+
+        The later ones found it in the compiler's cache.
+        """
+        return self._first_steps_s.get(self._with_batch(plan), ())
 
     def build_s(self) -> float:
         """Return how long building takes; no setting changes much about it."""
@@ -76,15 +94,17 @@ class StartUps:
 
     def _see(self, plan: Plan, measurement: Measurement) -> None:
         if _is_compiled(plan):
-            compiled = program(plan)
+            program = self._program(plan)
             seen_s = max(0.0, measurement.first_step_s - measurement.step_ms / 1000)
-            self._compile_s[compiled] = max(seen_s, self._compile_s.get(compiled, 0.0))
+            self._compile_s[program] = max(seen_s, self._compile_s.get(program, 0.0))
+
+    def _program(self, plan: Plan) -> Plan:
+        """Return what of the plan decides which program is compiled, for a batch of any size."""
+        return Plan(tuple(item for item in plan.items if item[0] not in self._not_compiled))
+
+    def _with_batch(self, plan: Plan) -> tuple[Plan, Value]:
+        return self._program(plan), plan["batch_size"]
 
 
 def _is_compiled(plan: Plan) -> bool:
     return plan.get("compile_mode", "off") != "off"
-
-
-def program(plan: Plan) -> Plan:
-    """Return what of the plan decides which program is compiled, for a batch of any size."""
-    return Plan(tuple(item for item in plan.items if item[0] not in _NOT_COMPILED))

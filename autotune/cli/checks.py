@@ -149,7 +149,7 @@ def check_devices(torch: dict[str, Any], driver: dict[str, Any]) -> Check:
 def check_compiler() -> Check:
     """Look for what torch.compile builds its kernels with."""
     compiler = shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
-    cost = "the knobs compile_mode and compile_scope are out, often the largest gain"
+    cost = "compile_mode and the knobs beside it are out, often the largest gain"
     if compiler is None:
         return Check(
             name="compiler",

@@ -8,7 +8,12 @@ import pytest
 from autotune.agent.conclusion.explain import remarks
 from autotune.agent.conclusion.finalists import choose, finalists
 from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
-from autotune.agent.forecast.durations import check_s, expected_first_step_s, expected_s
+from autotune.agent.forecast.durations import (
+    check_s,
+    expected_first_step_s,
+    expected_s,
+    uncached_s,
+)
 from autotune.agent.forecast.levers import in_words
 from autotune.agent.forecast.loading import loading_of
 from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, predicted_bytes, why_less
@@ -316,6 +321,23 @@ def test_out_of_memory_speaks_for_plans_that_need_no_less():
     assert not cannot_fit(SPACE.plan(saving), seen)
 
 
+def test_padding_only_adds_to_what_is_needed():
+    """What ran out of memory without does with it, too; a plan that pads may only owe it that."""
+    space = build_space(replace(GPT, uneven_share=0.3), GPU)
+    eager = {"batch_size": 64}
+    measured = {**eager, "compile_mode": "reduce-overhead"}
+    padded = {**measured, "shape_padding": "always"}
+
+    def ruled_out_by(ran_out):
+        seen = history(({}, ok(50.0)), (ran_out, OOM), space=space)
+        others = (space.plan(one) for one in (eager, measured, padded) if one != ran_out)
+        return [cannot_fit(plan, seen) for plan in others]
+
+    assert ruled_out_by(eager) == [True, True]
+    assert ruled_out_by(measured) == [True, True]
+    assert ruled_out_by(padded) == [False, False]
+
+
 def test_compilation_waits_for_time_that_can_pay():
     """An unknown compile mode needs more than its first step; a known one needs only itself."""
     gate = Gate(settings=SearchSettings(budget_s=600), hardware=GPU)
@@ -354,12 +376,26 @@ def test_durations_are_learnt():
     assert expected_first_step_s(graphs, seen, GPU) == 40.0
 
 
+def test_another_bucket_is_another_program():
+    """The compiler splits the graph where DDP's buckets end."""
+    space = build_space(GPT, replace(GPU, num_devices=2), num_ranks=2)
+    compiled = ({"compile_mode": "default"}, ok(60.0, first_step_s=30.0))
+    seen = history(({}, ok(50.0)), compiled, space=space)
+    loaded, bucket = (
+        space.plan({"compile_mode": "default", **more})
+        for more in ({"workers": 1}, {"bucket_mb": 5})
+    )
+    assert expected_first_step_s(loaded, seen, GPU) == 15.0
+    assert expected_first_step_s(bucket, seen, GPU) == 30.0
+
+
 @pytest.mark.parametrize(("hardware", "same"), [(GPU, True), (CPU, False)])
 def test_what_was_compiled_starts_sooner(hardware, same):
     """At least half of it is in the compiler's cache; a second process shows how much."""
     space = build_space(GPT, hardware)
-    own, compiled = ({}, ok(50.0)), ({"compile_mode": "default"}, ok(60.0, first_step_s=30.0))
-    again = ({"compile_mode": "default", "workers": 1}, ok(60.0, first_step_s=2.0))
+    slow = ok(60.0, first_step_s=30.0, total_s=36.0)
+    own, compiled = ({}, ok(50.0)), ({"compile_mode": "default"}, slow)
+    again = ({"compile_mode": "default", "workers": 1}, ok(60.0, first_step_s=2.0, total_s=8.0))
     neighbour, other, threads = (
         space.plan({"compile_mode": "default", **more})
         for more in ({"workers": 2}, {"batch_size": 32}, {"threads": 1})
@@ -369,6 +405,9 @@ def test_what_was_compiled_starts_sooner(hardware, same):
         seen = history(own, *trials, space=space)
         return [expected_first_step_s(p, seen, hardware) for p in (neighbour, other, threads)]
 
+    seen = history(own, compiled, again, space=space)
+    assert expected_s(neighbour, seen, hardware) == 8.0
+    assert uncached_s(neighbour, seen, hardware) == 36.0
     assert expected(compiled) == [15.0, 30.0, 15.0 if same else 30.0]
     assert expected(compiled, again) == [2.0, 30.0, 2.0 if same else 30.0]
 
@@ -499,6 +538,12 @@ def test_of_two_as_good_the_checked_one_wins():
     assert choose(seen, gain=0.01).plan == SPACE.plan(half)
     assert choose(seen, gain=0.01, checks_pass=True).plan == SPACE.plan(other)
     assert choose(seen, gain=0.001).plan == SPACE.plan(other)
+    crash = TrialResult(outcome=Outcome.CRASH, error="died")
+    in_vain = Done(
+        number=20, plan=SPACE.plan(other), purpose=Purpose.NUMERICS, reason="", result=crash
+    )
+    after = replace(seen, done=(*seen.done, in_vain))
+    assert choose(after, gain=0.01, checks_pass=True).plan == SPACE.plan(half)
 
 
 @pytest.mark.parametrize("has_batch_norm", [True, False])

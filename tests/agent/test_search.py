@@ -1,7 +1,6 @@
 """The whole loop on a replayed machine and a fake clock."""
 
 import copy
-import itertools
 import threading
 from dataclasses import replace
 
@@ -100,12 +99,19 @@ def test_an_input_bound_workload_gets_workers():
 def test_on_a_cpu_no_worker_is_tried_while_the_loop_never_waits():
     """Loader knobs stay out as long as waiting for data costs less than two percent.
 
-    After a sampled plan that has workers, fewer of them are one of its neighbours.
+    Fewer workers than a sampled plan has are one of its neighbours.
     """
     table = Table(World(GPT_MODEL, hardware=CPU), GPT, budget_s=300)
     table.search().run()
-    guided = itertools.takewhile(lambda r: r.purpose is not Purpose.SAMPLER, search_trials(table))
-    assert {r.plan["workers"] for r in guided} == {0}
+    most, guided = 0, 0
+    for trial in search_trials(table):
+        workers = int(trial.plan["workers"])
+        if trial.purpose is Purpose.SAMPLER:
+            most = max(most, workers)
+        else:
+            assert workers == 0 or workers < most
+            guided += 1
+    assert guided > 5
 
 
 @pytest.fixture(scope="module")
@@ -586,3 +592,15 @@ def test_each_setting_of_the_winner_is_explained():
     changed = {n for n in winner.plan.diff(baseline) if n in baseline}
     assert changed <= set(winner.changes)
     assert "over compile_mode=off" in winner.changes["compile_mode"]
+
+
+def test_a_setting_of_another_setting_is_flipped_back_as_well():
+    """The baseline compiles nothing, so it pads nothing: it goes back to what compiling brings."""
+    padded = {**GPT_MODEL.speeds, "shape_padding": {"always": 1.1}}
+    world = World(replace(GPT_MODEL, speeds=padded))
+    table = Table(world, replace(GPT, uneven_share=0.3), budget_s=1800)
+    winner = table.search().run()
+    assert winner.plan["shape_padding"] == "always"
+    assert "over shape_padding=measured" in winner.changes["shape_padding"]
+    ablated = [r.plan for r in table.store.trials(1) if r.purpose is Purpose.ABLATE]
+    assert any(plan.get("shape_padding", "") == "measured" for plan in ablated)

@@ -56,11 +56,12 @@ def test_a_plan_has_each_knob_that_applies_and_no_other():
     ("facts", "hardware", "reason"),
     [
         ({"uneven_share": 0.3}, GPU_MACHINE, None),
-        ({"uneven_share": 0.001}, GPU_MACHINE, "no large matrix product"),
+        ({"uneven_share": 0.001}, GPU_MACHINE, "no weight of a large matrix product"),
+        ({"uneven_share": None}, GPU_MACHINE, "not known"),
         ({"uneven_share": 0.3}, CPU_MACHINE, "needs a CUDA device"),
         ({"uneven_share": 0.3, "compiler_problem": "no g++"}, GPU_MACHINE, "no g\\+\\+"),
     ],
-    ids=["a large vocabulary", "a small head", "no GPU", "no compiler"],
+    ids=["a large vocabulary", "a small head", "unknown", "no GPU", "no compiler"],
 )
 def test_products_may_be_padded_where_a_compiler_can(facts, hardware, reason):
     """By a compiled plan alone, and where there is something to gain."""

@@ -18,7 +18,7 @@ from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import Bound, Diagnosis, DiagnosisRequest, FindingKind
 from autotune.trials.profiling import diagnose as steps_of_a_diagnosis
 from autotune.trials.profiling.stalls import why_waiting
-from autotune.trials.profiling.watch import uneven_sides
+from autotune.trials.profiling.watch import uneven_weights
 from autotune.trials.rank import run_trial
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import Kept, Outcome, Phase, Purpose, TrialResult
@@ -222,7 +222,7 @@ def test_the_longest_sides_are_told_and_no_more_than_a_handful():
     """Each with the weights that have it; a bias is no matrix, and a short side costs little."""
     odd = [65 + 2 * n for n in range(9)]
     model = nn.Sequential(*(nn.Linear(8, side) for side in (*odd, 63)))
-    found = uneven_sides({*odd, 63, 8, 1001}, model)
+    found = uneven_weights({*odd, 63, 8, 1001}, model)
     assert [finding.what.split()[0] for finding in found] == ["81", "79", "77", "75", "73"]
     assert found[0].what.endswith(": 8.weight (81, 8)")
 

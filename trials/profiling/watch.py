@@ -17,13 +17,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.trials.diagnosis import Finding, FindingKind
 from autotune.trials.loader import Feed
-from autotune.trials.products import TENSOR_CORE_MULTIPLE
+from autotune.trials.products import TENSOR_CORE_MULTIPLE, uneven_sides
 from autotune.trials.profiling.habits import Habits
 from autotune.trials.profiling.users_code import Sightings, at_line, plain_name, times
 from autotune.trials.step import Step
 
 _ROUND_MULTIPLE = 64
-_SMALL = 64  # below it a side costs little, whatever its length
 _MOST_SHAPES = 5  # that are told
 _aten = torch.ops.aten
 _READS = {
@@ -83,7 +82,7 @@ def watch_step(step: Step, feed: Feed, folder: Path) -> Watched:
         findings=(
             *_syncs(syncs),
             *_prints(prints),
-            *uneven_sides(sides, step.model),
+            *uneven_weights(sides, step.model),
             *habits.findings(),
         ),
         flops=3.0 * forward if _computes_again(step) else total,
@@ -186,7 +185,7 @@ def _prints(sightings: Sightings) -> Iterator[Finding]:
         )
 
 
-def uneven_sides(sides: set[int], model: nn.Module) -> tuple[Finding, ...]:
+def uneven_weights(sides: set[int], model: nn.Module) -> tuple[Finding, ...]:
     """Return the weights' sides that tensor cores cannot read in their units, longest first.
 
     Those of activations alone are left out: they follow from the batch, and with sequences of any
@@ -198,8 +197,7 @@ def uneven_sides(sides: set[int], model: nn.Module) -> tuple[Finding, ...]:
     """
     owners: dict[int, list[str]] = {}
     for name, weight in model.named_parameters():
-        uneven = {n for n in weight.shape if n >= _SMALL and n % TENSOR_CORE_MULTIPLE}
-        for side in uneven & sides if weight.dim() > 1 else ():
+        for side in uneven_sides(weight) & sides:
             owners.setdefault(side, []).append(f"{plain_name(name)} {tuple(weight.shape)}")
     longest = sorted(owners, reverse=True)[:_MOST_SHAPES]
     return tuple(_shape(side, owners[side]) for side in longest)
@@ -211,6 +209,5 @@ def _shape(side: int, owners: list[str]) -> Finding:
         kind=FindingKind.SHAPE,
         what=f"{side} is no multiple of {TENSOR_CORE_MULTIPLE}, which the tensor cores of a GPU "
         f"want of each side of a matrix product: {', '.join(owners[:3])}",
-        advice=f"pad it to {padded}, the next multiple of {_ROUND_MULTIPLE}; where you cannot, "
-        "compiled plans can: knob shape_padding",
+        advice=f"pad it to {padded}, the next multiple of {_ROUND_MULTIPLE}",
     )

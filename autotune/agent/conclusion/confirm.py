@@ -15,6 +15,7 @@ from autotune.agent.proposal import Proposal
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
+from autotune.search_space.space import FOLLOWS
 from autotune.trials.result import Outcome, Purpose
 
 _TO_FIND = 2.0  # times the baseline's trial
@@ -151,12 +152,17 @@ def attempts(plan: Plan, history: History) -> int:
 
 
 def flipped_back(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
-    """Yield each knob that the plan changes, with the plan without that change."""
-    baseline = history.reference
-    for name in plan:
-        if name not in baseline or plan[name] == baseline[name] or name == "accumulation":
+    """Yield each knob that the plan changes, with the plan without that change.
+
+    Those of another setting, such as workers' prefetch, come last: the baseline has none, and they
+    go back to their first value.
+    """
+    baseline, domains = history.reference, history.space.by_name
+    for name in sorted(plan, key=lambda name: name not in baseline):
+        own = baseline.get(name, domains[name].values[0])
+        if plan[name] == own or name == FOLLOWS:
             continue
-        without = history.space.possible({name: baseline[name]}, plan)
+        without = history.space.possible({name: own}, plan)
         if without is not None:
             yield name, without
 

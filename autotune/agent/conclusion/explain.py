@@ -14,7 +14,8 @@ from autotune.trials.diagnosis import Bound
 
 def changes(plan: Plan, history: History) -> dict[str, str]:
     """Return for each setting that `plan` changes what it is worth, or why it is there."""
-    told = {name: _worth(name, plan, without, history) for name, without in _flips(plan, history)}
+    flips = flipped_back(plan, history)
+    told = {name: _worth(name, plan, without, history) for name, without in flips}
     # What follows from other settings has no worth of its own.
     rest = {name: old for name, old in _changed(plan, history) if name not in told}
     return told | {name: in_words(name, plan[name], old) for name, old in rest.items()}
@@ -52,17 +53,6 @@ def _recording_remark(history: History) -> str | None:
         "your step waits for launches: `--allow step` also tries to record all of it as one CUDA "
         "graph, where your code changes nothing in Python from step to step"
     )
-
-
-def _flips(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
-    yield from flipped_back(plan, history)
-    # A setting of another setting (workers' prefetch) has no value in the baseline to go back to.
-    baseline = history.space.baseline
-    for name in (n for n in plan if n not in baseline):
-        default = history.space.by_name[name].values[0]
-        without = history.space.possible({name: default}, plan)
-        if plan[name] != default and without is not None:
-            yield name, without
 
 
 def _changed(plan: Plan, history: History) -> Iterator[tuple[str, Value]]:

@@ -4,7 +4,12 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autotune.agent.conclusion.numerics import is_suspect, is_unchecked, numerics_failure
+from autotune.agent.conclusion.numerics import (
+    is_suspect,
+    is_unchecked,
+    next_check,
+    numerics_failure,
+)
 from autotune.agent.conclusion.speedup import Speedup, around, pooled, student_t
 from autotune.agent.history import Done, History
 from autotune.agent.objectives.objective import Figures
@@ -192,7 +197,8 @@ def choose(history: History, gain: float, *, checks_pass: bool = False) -> Confi
     near = [entry for entry in better if entry.value >= better[0].value / (1 + gain)]
 
     def price(entry: Confirmed) -> tuple[float, ...]:
-        unchecked = not checks_pass and is_unchecked(entry.plan, history)
+        to_come = checks_pass and next_check(entry.plan, history)
+        unchecked = not to_come and is_unchecked(entry.plan, history)
         return (changes_training(entry.plan, history), unchecked, *_price(entry, history))
 
     return min(near, key=price)

@@ -3,9 +3,8 @@
 import statistics
 
 from autotune.agent.history import SEARCH, Done, History
-from autotune.agent.startup import program
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.plan import Plan, Value
+from autotune.search_space.plan import Plan
 from autotune.search_space.space import FOLLOWS
 from autotune.trials.request import COMPARED_STEPS
 from autotune.trials.result import Outcome, Phase, Purpose
@@ -41,35 +40,24 @@ def expected_s(plan: Plan, history: History, hardware: Hardware) -> float:
 
 
 def _again_s(last: Done, history: History, hardware: Hardware) -> float:
-    cached_s = _cached_first_step_s(last.plan, history, hardware)
-    if cached_s is None or last.result.measurement is None or not is_compiled(last.plan):
+    measurement = last.result.measurement
+    if measurement is None or not is_compiled(last.plan):
         return last.undiagnosed_s
-    return last.undiagnosed_s - last.result.measurement.first_step_s + cached_s
+    again_s = expected_first_step_s(last.plan, history, hardware)
+    return last.undiagnosed_s - measurement.first_step_s + again_s
 
 
-def _cached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float | None:
-    """Return the first step where the same program was compiled before, else None.
+def uncached_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return what `expected_s` does, were nothing of the plan in the compiler's cache.
 
-    A second process finds most kernels in the compiler's cache; later ones show how many. Plans
-    run the same program if they differ in what the compiler does not look at.
+    It is another one on each node.
     """
-    wanted = _compiled_for(plan, hardware)
-    seen = [
-        trial.result.measurement.first_step_s
-        for trial in history.done
-        if trial.result.measurement and _compiled_for(trial.plan, hardware) == wanted
-    ]
-    if len(seen) == 1:
-        return (1.0 - _CACHED) * seen[0]
-    return seen[-1] if seen else None
-
-
-def _compiled_for(plan: Plan, hardware: Hardware) -> tuple[Plan, Value]:
-    """The program and its batch. Only code for a CPU has the number of threads in it."""
-    items = program(plan).items
-    if hardware.device_kind == "cuda":
-        items = tuple(item for item in items if item[0] != "threads")
-    return Plan(items), plan["batch_size"]
+    usual_s = expected_s(plan, history, hardware)
+    if not is_compiled(plan):
+        return usual_s
+    spared_s = _uncached_first_step_s(plan, history, hardware)
+    spared_s -= expected_first_step_s(plan, history, hardware)
+    return usual_s + max(0.0, spared_s)
 
 
 def wall_clock_s(history: History, hardware: Hardware) -> float:
@@ -115,9 +103,22 @@ def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> f
     """Return the expected first step of `plan` in seconds; compilation lives there."""
     if not is_compiled(plan):
         return statistics.median(_first_steps(history, None) or [0.0])
-    cached_s = _cached_first_step_s(plan, history, hardware)
-    if cached_s is not None:
-        return cached_s
+    cached_s = _cached_first_step_s(plan, history)
+    return _uncached_first_step_s(plan, history, hardware) if cached_s is None else cached_s
+
+
+def _cached_first_step_s(plan: Plan, history: History) -> float | None:
+    """Return the first step of a program that was compiled before, None for any other.
+
+    A second process finds most kernels in the compiler's cache; later ones show how many.
+    """
+    seen_s = history.start_ups.first_steps_s(plan)
+    if len(seen_s) == 1:
+        return (1.0 - _CACHED) * seen_s[0]
+    return seen_s[-1] if seen_s else None
+
+
+def _uncached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
     compiler = _compiler(plan)
     known = _first_steps(history, compiler)
     if known:

@@ -127,7 +127,7 @@ _WHY = {
     "cudnn_benchmark": "convolution algorithms chosen by timing them",
     "pin_memory": "copies to the device that overlap with the step",
     "compile_scope": "less to compile, nearly as fast",
-    "shape_padding": "matrix products in sizes that tensor cores read fastest, timed or not",
+    "shape_padding": "no product is left at a size that tensor cores read slowly",
     "activation_checkpointing": "room for the batch",
     "gradient_as_bucket_view": "gradients are not copied into buckets",
     "static_graph": "DDP takes it that every step runs like the first",
@@ -187,11 +187,11 @@ def effect(name: str, value: Value, history: History, hardware: Hardware) -> Eff
         fewer = int(value) < int(domain.values[0])
         return _FEWER_THREADS[hardware.device_kind] if fewer else _NONE
     if name == "shape_padding":
-        slow = _LEFT_UNPADDED * history.space.facts.uneven_share
+        slow = _LEFT_UNPADDED * (history.space.facts.uneven_share or 0.0)
         return Effect(device=1 / (1 - slow)) if value == "always" else _NONE
-    if name == "sharding" or name in _COMMUNICATION_SPEED:
-        speeds = _COMMUNICATION_SPEED.get(name) or sharding_speed(history.space)
-        return _both(speeds.get(value, 1.0))
+    among_ranks = {"sharding": sharding_speed(history.space), **_COMMUNICATION_SPEED}
+    if name in among_ranks:
+        return _both(among_ranks[name].get(value, 1.0))
     return _EFFECTS[hardware.device_kind].get(name, {}).get(value, _NONE)
 
 

@@ -13,11 +13,12 @@ _NO_MEMORY = frozenset(
     {"workers", "prefetch", "pin_memory", "optimizer_impl", "threads", "bucket_mb", "static_graph"}
 )
 # Larger saves more; None is a plan without the knob. Modes that record CUDA graphs keep pools of
-# their own, FSDP keeps no buckets, and a hook makes a copy of each.
+# their own, padded products are copies, FSDP keeps no buckets, and a hook makes a copy of each.
 _SAVES_MEMORY: dict[str, dict[Value | None, int]] = {
     "activation_checkpointing": {"selective": 1, "every-4": 2, "every-2": 3, "full": 4},
     "precision": {"fp16": 1, "bf16": 1},
     "compile_mode": {"default": 1, "max-autotune-no-cudagraphs": 1},
+    "shape_padding": {"measured": 1, None: 1},
     "gradient_as_bucket_view": {True: 1, None: 1},
     "comm_hook": {"none": 1, None: 1},
 }

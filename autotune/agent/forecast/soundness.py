@@ -30,8 +30,12 @@ def _sound(history: History) -> set[Setting]:
 
 
 def _settings(plan: Plan) -> set[Setting]:
-    """Return the plan's settings; that it compiles at all is one, whatever the mode."""
-    return {*plan.items, ("is compiled", is_compiled(plan))}
+    """Return the plan's settings; that it compiles at all is one, whatever the mode.
+
+    Padding is none: nothing that compiles fails for it.
+    """
+    settings = (item for item in plan.items if item[0] != "shape_padding")
+    return {*settings, ("is compiled", is_compiled(plan))}
 
 
 def _failed(trial: Done, history: History) -> bool:
