@@ -195,7 +195,7 @@ class Space:
                 continue
             if name in self.out:
                 raise PlanError(f"{name} does not apply here: {self.out[name]}")
-            raise PlanError(f"unknown knob {name!r}{nearest(name, self.by_name)}")
+            raise PlanError(f"unknown knob {name!r}{nearest(name, (*self.by_name, *self.out))}")
 
     def parse(self, name: str, value: Value) -> Value:
         """Return the knob's value that `value` spells.

@@ -5,6 +5,7 @@ from dataclasses import replace
 import optuna
 import pytest
 
+from autotune.agent.conclusion.explain import changes as explained
 from autotune.agent.conclusion.explain import remarks
 from autotune.agent.conclusion.finalists import choose, finalists
 from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
@@ -503,6 +504,25 @@ def test_what_is_faster_without_a_setting_is_a_finalist():
     seen = history(({}, ok(50.0)), ({"workers": 1}, ok(100.0)))
     flipped = ablated(seen, ({"workers": 2}, ok(100.5)), ({"workers": 4}, ok(104.0)))
     assert finalists(flipped) == [SPACE.plan({"workers": 4}), SPACE.plan({"workers": 1})]
+
+
+def test_a_setting_that_hurts_is_told_where_no_time_was_left_to_confirm_it():
+    """The winner stays what was confirmed; the user reads what a longer budget would find."""
+    found = {"workers": 1, "pin_memory": True}
+    seen = history(({}, ok(50.0)), (found, ok(100.0)))
+    flipped = ablated(seen, ({"workers": 1}, ok(104.0)), ({"pin_memory": True}, ok(98.0)))
+    told = explained(SPACE.plan(found), flipped)
+    assert "no time was left to confirm" in told["pin_memory"]
+    assert "no time" not in told["workers"]
+    again = Done(
+        number=20,
+        plan=SPACE.plan({"workers": 1}),
+        purpose=Purpose.CONFIRM,
+        reason="",
+        result=ok(99.0),
+    )
+    confirmed = replace(flipped, done=(*flipped.done, again))
+    assert "no time" not in explained(SPACE.plan(found), confirmed)["pin_memory"]
 
 
 def test_what_is_as_fast_in_less_memory_without_a_setting_is_a_finalist():

@@ -96,6 +96,7 @@ def test_the_global_batch_is_kept():
 
 REFUSED = {
     "knob": ({"precison": "bf16"}, "did you mean 'precision'"),
+    "knob_that_is_out": ({"acumulation": 2}, "did you mean 'accumulation'"),
     "value": ({"precision": "bf61"}, "did you mean 'bf16'"),
     "does_not_apply": ({"accumulation": 2}, "GLOBAL_BATCH_SIZE is not set"),
     "too_large": ({"batch_size": 20_000}, "more than the 10000 samples"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from autotune.agent.conclusion.confirm import flipped_back
-from autotune.agent.conclusion.finalists import mixed_loss
+from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_surprises
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.forecast.levers import in_words
 from autotune.agent.history import History
@@ -74,7 +74,10 @@ def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
     )
     # A trial that was stopped early ran slower; by how much is only roughly known.
     bound = "about " if theirs.raced else ""
-    return f"{bound}{effect} over {name}={old}, all else equal (one process each)"
+    worth = f"{bound}{effect} over {name}={old}, all else equal (one process each)"
+    if without in unconfirmed_surprises(history):
+        worth += "; better without it, but no time was left to confirm that"
+    return worth
 
 
 def _origin(name: str, plan: Plan, history: History) -> str:

@@ -62,6 +62,12 @@ def _surprises(history: History) -> list[Done]:
     return sorted(found, key=lambda trial: -history.value(trial))
 
 
+def unconfirmed_surprises(history: History) -> list[Plan]:
+    """Return the plans that beat the search with a setting flipped back and were not run again."""
+    plans = [trial.plan for trial in _surprises(history)]
+    return [p for p in plans if not (confirmations(p, history) or disqualified(p, history))]
+
+
 def _flipped_back(history: History) -> list[Done]:
     ablations = history.of(Purpose.ABLATE)
     return [trial for trial in ablations if trial.throughput and history.fits(trial)]
