@@ -201,20 +201,17 @@ def choose(history: History, gain: float, *, checks_pass: bool = False) -> Confi
     if not better:
         return None
     near = [entry for entry in better if entry.value >= better[0].value / (1 + gain)]
-
-    def price(entry: Confirmed) -> tuple[float, ...]:
-        to_come = checks_pass and next_check(entry.plan, history)
-        unchecked = not to_come and is_unchecked(entry.plan, history)
-        return (changes_training(entry.plan, history), unchecked, *_price(entry, history))
-
-    return min(near, key=price)
+    return min(near, key=lambda entry: _price(entry, history, checks_pass=checks_pass))
 
 
-def _price(entry: Confirmed, history: History) -> tuple[float, ...]:
+def _price(entry: Confirmed, history: History, *, checks_pass: bool) -> tuple[float, ...]:
+    changes = changes_training(entry.plan, history)
+    is_to_come = checks_pass and next_check(entry.plan, history) is not None
+    unchecked = not is_to_come and is_unchecked(entry.plan, history)
     peak = entry.figures.memory_bytes
     memory = math.log(peak) if peak else 0.0
     settings = len(entry.plan.diff(history.space.baseline))
-    return (round(memory / _SAME_MEMORY), settings, -entry.value)
+    return (changes, unchecked, round(memory / _SAME_MEMORY), settings, -entry.value)
 
 
 def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:
