@@ -61,7 +61,8 @@ class Knob:
     missing: Callable[[Site], str] = lambda site: ""
 
 
-def _is_compiled(plan: Plan) -> bool:
+def is_compiled(plan: Plan) -> bool:
+    """Whether the plan compiles anything."""
     return plan.get("compile_mode", "off") != "off"
 
 
@@ -83,7 +84,7 @@ CATALOGUE: tuple[Knob, ...] = (
         numerics=Numerics.ROUNDING,
         values=offers.compile_scope,
         known=("model", "block"),
-        active=_is_compiled,
+        active=is_compiled,
     ),
     Knob(
         name="shape_padding",
@@ -91,7 +92,7 @@ CATALOGUE: tuple[Knob, ...] = (
         numerics=Numerics.ROUNDING,
         values=offers.shape_padding,
         known=offers.SHAPE_PADDING,
-        active=_is_compiled,
+        active=is_compiled,
     ),
     Knob(
         name="precision",

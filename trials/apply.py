@@ -15,11 +15,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.blocks import find_blocks
 from autotune.trials.building import build_for_parts, build_on_device
 from autotune.trials.checkpointing import apply_activation_checkpointing
-from autotune.trials.compiling import compile_blocks, compile_model, is_compiled
+from autotune.trials.compiling import compile_blocks, compile_model
 from autotune.trials.loader import build_loader
 from autotune.trials.losses import compiled_large_losses
 from autotune.trials.optimizers import build_optimizer

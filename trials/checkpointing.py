@@ -26,9 +26,9 @@ from torch.utils.checkpoint import (
     noop_context_fn,
 )
 
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.blocks import check_found, replace_module
-from autotune.trials.compiling import is_compiled
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.written import Look, look_at
 

@@ -8,16 +8,12 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.blocks import check_found, find_beside
 from autotune.trials.failure import InvalidPlanError
 
 _codes: dict[Hashable, CodeType] = {}
-
-
-def is_compiled(plan: Plan) -> bool:
-    """Whether the plan compiles anything."""
-    return bool(plan.get("compile_mode", "off") != "off")
 
 
 def compile_blocks(model: nn.Module, blocks: list[nn.Module], plan: Plan) -> None:

@@ -11,6 +11,7 @@ process of a run has most of it: there the shortest start counts. Imports are no
 import statistics
 from collections.abc import Iterable, Sequence
 
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Measurement
 
@@ -78,7 +79,7 @@ class StartUps:
 
         It is the first step without the time of a usual one: that depends on the batch.
         """
-        return self._compile_s.get(self._program(plan)) if _is_compiled(plan) else None
+        return self._compile_s.get(self._program(plan)) if is_compiled(plan) else None
 
     def first_steps_s(self, plan: Plan) -> Sequence[float]:
         """Return the first steps of the processes so far that ran the plan's program at its batch.
@@ -93,7 +94,7 @@ class StartUps:
         return statistics.median(own) if own else 0.0
 
     def _see(self, plan: Plan, measurement: Measurement) -> None:
-        if _is_compiled(plan):
+        if is_compiled(plan):
             program = self._program(plan)
             seen_s = max(0.0, measurement.first_step_s - measurement.step_ms / 1000)
             self._compile_s[program] = max(seen_s, self._compile_s.get(program, 0.0))
@@ -104,7 +105,3 @@ class StartUps:
 
     def _with_batch(self, plan: Plan) -> tuple[Plan, Value]:
         return self._program(plan), plan["batch_size"]
-
-
-def _is_compiled(plan: Plan) -> bool:
-    return plan.get("compile_mode", "off") != "off"

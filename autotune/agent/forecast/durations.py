@@ -4,6 +4,7 @@ import statistics
 
 from autotune.agent.history import SEARCH, Done, History
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import FOLLOWS
 from autotune.trials.request import COMPARED_STEPS
@@ -134,11 +135,6 @@ def num_given_up(plan: Plan, history: History) -> int:
 def compiler_is_known(plan: Plan, history: History) -> bool:
     """Whether plans of this mode and scope were compiled before, on one device or several."""
     return bool(_first_steps(history, _compiler(plan)))
-
-
-def is_compiled(plan: Plan) -> bool:
-    """Whether the plan uses the compiler."""
-    return plan.get("compile_mode", "off") != "off"
 
 
 def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:

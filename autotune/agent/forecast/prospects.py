@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.agent.forecast.durations import compiler_is_known, expected_first_step_s, is_compiled
+from autotune.agent.forecast.durations import compiler_is_known, expected_first_step_s
 from autotune.agent.forecast.memory import expected_peak, needs_no_less
 from autotune.agent.forecast.speed import Forecast, Outlook
 from autotune.agent.history import History
 from autotune.agent.objectives.objective import Expected
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 
 _KNOWN_START, _COMPILED_BEFORE, _GUESSED_START = 0.05, 0.2, 0.5  # deviation of its logarithm

@@ -7,7 +7,6 @@ from autotune.agent.forecast.durations import (
     compiler_is_known,
     expected_first_step_s,
     expected_s,
-    is_compiled,
     least_ending_s,
 )
 from autotune.agent.forecast.memory import cannot_fit
@@ -16,6 +15,7 @@ from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import History
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 
 _WORTH_A_TRIAL = 0.2  # probability that a plan runs at all
