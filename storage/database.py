@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from autotune.storage.failures import explain
 from autotune.storage.location import Location, is_there
 
 BUSY_S = 30.0
+BUSY_POLL_S = 0.01
 CONNECT_S = 10
 
 
@@ -130,10 +132,27 @@ def _connect_sqlite(path: Path, *, read_only: bool, busy_s: float) -> sqlite3.Co
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     else:
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_wal(connection, busy_s)
         # FULL syncs each commit: a trial took seconds, so it may survive a power cut as well.
         connection.execute("PRAGMA synchronous = FULL")
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
+    # Where two processes turn one new file to WAL, SQLite fails at once instead of waiting.
+    give_up = time.monotonic() + busy_s
+    while not _turned_to_wal(connection, fail=time.monotonic() >= give_up):
+        time.sleep(BUSY_POLL_S)
+
+
+def _turned_to_wal(connection: sqlite3.Connection, *, fail: bool) -> bool:
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or fail:
+            raise
+        return False
+    return True
 
 
 def _read_mode(path: Path) -> str:

@@ -2,6 +2,9 @@ import math
 import platform
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,7 +13,9 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.search_space.plan import Plan
+from autotune.storage.database import Database
 from autotune.storage.driver import this_driver
+from autotune.storage.location import locate
 from autotune.storage.query import read_only_query
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
@@ -293,6 +298,21 @@ def test_two_processes_may_create_the_store_at_once(url):
     ]
     errors = [process.communicate()[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
+
+
+def test_two_may_open_a_new_file_at_once(sqlite_url):
+    """Both turn it to write-ahead logging, where SQLite does not wait by itself."""
+    together = threading.Barrier(2, timeout=30)
+
+    def write(number: int) -> None:
+        database = Database(locate(f"{sqlite_url}{number}"))
+        together.wait()
+        with closing(database), database.writing() as session:
+            session.connection()
+
+    with ThreadPoolExecutor(2) as pair:
+        for number in range(50):
+            list(pair.map(write, [number] * 2))
 
 
 def test_a_reader_sees_whole_trials_while_another_is_written(store, url, new_run, measurement):
