@@ -4,7 +4,8 @@
     python benchmarks/search_efficiency.py --seeds 5 benchmarks/tables/gpt-*.jsonl
 
 Replays recorded tables: no device is needed, the seconds are those that the recording took. Prints
-a table in Markdown for each recorded one, and draws the best so far against device-seconds.
+a table in Markdown for each recorded one, each game on stderr as it ends, and draws the best
+so far against device-seconds.
 """
 
 import argparse
@@ -59,6 +60,10 @@ def play_all(path, args):
             name: [pool.submit(played, name, path, seed) for seed in seeds]
             for name in args.players
         }
+        for name, games in running.items():
+            for seed, one in enumerate(games):
+                took = seconds(seconds_to(one.result(), SHARES[-1]))
+                print(f"{path.stem}, {name}, seed {seed}: within 2 % {took}", file=sys.stderr)
         return {name: [one.result() for one in games] for name, games in running.items()}
 
 

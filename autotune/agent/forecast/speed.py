@@ -192,8 +192,11 @@ class Forecast:
         )
 
     def _measured_covariance(self, fit: _Fit) -> Array:
-        noise = [_noise(trial, fit.between_processes) ** 2 for trial in self._trials]
-        return _summed(self._among_trials, fit.farther) + np.diag(noise)
+        return _summed(self._among_trials, fit.farther) + np.diag(self._noise(fit))
+
+    def _noise(self, fit: _Fit) -> list[float]:
+        """Return the variance of the noise in each trial."""
+        return [_deviation(trial, fit.between_processes) ** 2 for trial in self._trials]
 
     @cached_property
     def _among_trials(self) -> Array:
@@ -203,10 +206,9 @@ class Forecast:
     @cached_property
     def _inverse(self) -> Array:
         fit = self._fitted
-        noise = [_noise(trial, fit.between_processes) ** 2 for trial in self._trials]
-        noise += [fit.between_processes**2] * len(self._history.pending)
+        to_come = [fit.between_processes**2] * len(self._history.pending)
         among = self._covariance(self._seen, self._seen)
-        covariance = _summed(among, fit.farther) + np.diag(noise)
+        covariance = _summed(among, fit.farther) + np.diag(self._noise(fit) + to_come)
         return np.asarray(np.linalg.inv(covariance), dtype=np.float64)
 
     @cached_property
@@ -290,7 +292,7 @@ def _summed(parts: Array, farther: Array) -> Array:
     return np.asarray(np.tensordot(farther**2, parts, axes=1), dtype=np.float64)
 
 
-def _noise(trial: Done, between_processes: float) -> float:
+def _deviation(trial: Done, between_processes: float) -> float:
     measurement = trial.result.measurement
     assert measurement is not None
     raced = _RACED if measurement.raced else 0.0
