@@ -128,7 +128,8 @@ class Space:
             if name in self.by_name and name != FOLLOWS
         }
         while (problem := conflict(self._completed(chosen), self.facts)) is not None:
-            del chosen[next(name for name in problem.knobs if name in chosen)]
+            # Accumulation is not chosen: it follows from the batch, and gives way with it.
+            del chosen[next(n for n in (*problem.knobs, "batch_size") if n in chosen)]
         return self._completed(chosen)
 
     def _completed(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.forecast.durations import uncached_s, wall_clock_s
 from autotune.agent.forecast.speed import Forecast
-from autotune.agent.history import SEARCH, SEARCH_ENDED, History
+from autotune.agent.history import BUDGET_ENDED, SEARCH, SEARCH_ENDED, History
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
@@ -17,7 +17,6 @@ from autotune.agent.stopping import nothing_promising
 from autotune.clock import Budget
 from autotune.trials.result import Purpose
 
-_BUDGET = "the budget ended"
 _UNLUCKY = 1.645  # deviations below the mean; one plan of twenty is farther down
 _SHORT_S = 20.0  # of a trial that is given up for being much longer than expected, at the least
 
@@ -77,7 +76,7 @@ class Agenda:
         """Return the seconds that a trial may take, which `next` has just proposed, and why."""
         history = self._journal.history(proposal.num_ranks)
         if proposal.purpose not in SEARCH:
-            return max(0.0, self._end_s), _BUDGET
+            return max(0.0, self._end_s), BUDGET_ENDED
         if history.baseline is None:
             return self._until_search_ends
         # A stage's share decides what is begun in it, not when that ends.
@@ -165,7 +164,7 @@ class Agenda:
     @property
     def _until_search_ends(self) -> tuple[float, str]:
         search_s = self._search_s
-        return max(0.0, search_s), SEARCH_ENDED if search_s < self._end_s else _BUDGET
+        return max(0.0, search_s), SEARCH_ENDED if search_s < self._end_s else BUDGET_ENDED
 
     def _stage_s(self, stage: Stage) -> float:
         """Seconds left for a stage: its share of its own and the later ones', less those used."""

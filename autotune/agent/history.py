@@ -1,5 +1,6 @@
 """Everything that is known so far, as an immutable view; all decisions are functions of it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +18,9 @@ SEARCH = frozenset(
 )
 FOLLOWS_BATCH = frozenset({"batch_size", FOLLOWS})
 MAX_LOST = 2  # a trial that the infrastructure lost, or that took too long, is tried once more
-SEARCH_ENDED = "the time for searching ended"  # why a trial was cancelled
+# Why a trial was cancelled, other than for what it showed.
+SEARCH_ENDED, BUDGET_ENDED = "the time for searching ended", "the budget ended"
+USER_STOPPED = "the user stopped the run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,14 @@ class Done:
         """The same without its diagnosis, which the next trial of the plan will not have."""
         diagnosis = self.result.diagnosis
         return self.total_s - (diagnosis.took_s if diagnosis else 0.0)
+
+    @property
+    def was_too_slow(self) -> bool:
+        """Whether it was ended because it took too long, and not for want of time."""
+        result = self.result
+        if result.outcome is Outcome.CANCELLED:
+            return result.error not in (SEARCH_ENDED, BUDGET_ENDED, USER_STOPPED)
+        return result.outcome is Outcome.TIMEOUT
 
 
 def done_from_records(records: list[TrialRecord]) -> tuple[Done, ...]:
@@ -121,7 +132,8 @@ class History:
         They are known, running, cut short by the end of its time, or lost or given up twice.
         """
         known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
-        lost = [t.plan for t in self.search if not t.result.outcome.is_about_plan]
+        unknown = [t for t in self.search if not t.result.outcome.is_about_plan]
+        lost = [t.plan for t in unknown if t.result.error != USER_STOPPED]
         often = {p for p in lost if lost.count(p) >= MAX_LOST}
         return frozenset(known | often | self.cut_short).union(self.pending)
 
@@ -197,6 +209,16 @@ class History:
         """Return how the search's last trial of the plan ended, None if there was none."""
         ends = [t.result.outcome for t in self.search if t.plan == plan]
         return ends[-1] if ends else None
+
+
+def conclusive(trials: Iterable[Done]) -> list[Done]:
+    """Return which of a plan's trials count: those that were stopped say nothing about it.
+
+    One failure of the infrastructure is forgiven.
+    """
+    ended = list(trials)
+    lost = [t for t in ended if t.result.outcome is Outcome.INFRA]
+    return [t for t in ended if t.result.outcome.is_about_plan] + lost[MAX_LOST - 1 :]
 
 
 def but_batch(plan: Plan) -> Plan:

@@ -7,7 +7,7 @@ from autotune.agent.agenda import Agenda
 from autotune.agent.conclusion.conclude import conclude, unconfirmed
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.diagnosing import diagnosis_of
-from autotune.agent.history import History, done_from_records
+from autotune.agent.history import USER_STOPPED, History, done_from_records
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
@@ -203,7 +203,7 @@ class Search:
 
     def _cancel_all(self) -> None:
         for number in self._journal.running:
-            self._runner.cancel(number, "the user stopped the run")
+            self._runner.cancel(number, USER_STOPPED)
         while self._journal.running:
             self._collect(self._runner.wait(_POLL_S))
 

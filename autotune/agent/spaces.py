@@ -39,7 +39,9 @@ def spaces_of(
         return Spaces(whole=whole, scouting=None)
     fixed = tuple((name, text) for name, text in narrowing.fix if name not in _ONLY_AMONG_RANKS)
     of_scouts = replace(narrowing, fix=fixed)
-    scouting = build_space(facts, hardware, of_scouts)
+    # A scout accumulates as a rank does: over the rank's share of the global batch.
+    of_rank = replace(facts, global_batch_size=_share(facts.global_batch_size, num_ranks))
+    scouting = build_space(of_rank, hardware, of_scouts)
     # What ranks cannot have, no scout shall win by.
     missing = tuple(
         (d.knob.name, spell(d.values[0]))
@@ -47,8 +49,12 @@ def spaces_of(
         if d.varies and d.knob.name in whole.out and d.knob.name not in _ONLY_AMONG_RANKS
     )
     if missing:
-        scouting = build_space(facts, hardware, replace(of_scouts, fix=(*fixed, *missing)))
+        scouting = build_space(of_rank, hardware, replace(of_scouts, fix=(*fixed, *missing)))
     return Spaces(whole=whole, scouting=scouting)
+
+
+def _share(global_batch_size: int | None, num_ranks: int) -> int | None:
+    return None if global_batch_size is None else global_batch_size // num_ranks
 
 
 def this_machine(num_ranks: int) -> Hardware:

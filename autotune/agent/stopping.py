@@ -7,9 +7,12 @@ from autotune.trials.result import Purpose
 
 
 def trials_used_up(history: History, settings: SearchSettings) -> str | None:
-    """Return that `--trials` allows no further search trial, or None."""
+    """Return that `--trials` allows no further search trial, or None.
+
+    Without a baseline there would be no answer, so it may take more.
+    """
     allowed = settings.max_trials
-    if allowed is None or history.num_search < allowed:
+    if allowed is None or history.num_search < allowed or history.baseline is None:
         return None
     return f"the {allowed} trials of --trials were run"
 

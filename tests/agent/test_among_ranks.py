@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent import spaces
-from autotune.agent.conclusion.numerics import checks
+from autotune.agent.conclusion.numerics import checks, needs_check
 from autotune.agent.forecast.memory import cannot_fit, expected_peak
 from autotune.agent.forecast.roofline import Roofline
+from autotune.agent.forecast.speed import Forecast
 from autotune.agent.history import Done, History
 from autotune.agent.proposers.sampler import Sampler
-from autotune.agent.proposers.sharded import Shardings
+from autotune.agent.proposers.sharded import Adopted, Shardings
 from autotune.agent.spaces import check_devices, spaces_of, this_machine
 from autotune.errors import UsageError
 from autotune.search_space.conflicts import conflict
@@ -64,6 +65,64 @@ def test_scouts_try_nothing_that_ranks_cannot_have():
     assert found.scouting.by_name["compile_mode"].varies
 
 
+def test_scouts_accumulate_as_a_rank_does():
+    """One device shows what a rank does with its share, so CUDA graphs are there for it, too."""
+    facts = replace(GPT, global_batch_size=4 * GPT.batch_size)
+    fix = Narrowing(fix=(("compile_mode", "reduce-overhead"),))
+    found = spaces_of(facts, FOUR, fix, 4)
+    baselines = found.whole.baseline, found.scouting.baseline
+    assert [(b["batch_size"], b["accumulation"]) for b in baselines] == [(GPT.batch_size, 1)] * 2
+    assert found.scouting.baseline["compile_mode"] == "reduce-overhead"
+
+
+def scouted(cap_bytes, *scouts):
+    """Return a history on four devices, its baseline measured, after these scouts."""
+    space = build_space(GPT, FOUR)
+    done = tuple(
+        Done(
+            number=n,
+            plan=space.plan(changes),
+            purpose=Purpose.PRESET if n > 1 else Purpose.BASELINE,
+            reason="",
+            result=result,
+        )
+        for n, (changes, result) in enumerate(scouts, 1)
+    )
+    scouts = History(space=space, memory_cap_bytes=cap_bytes, done=done)
+    return replace(ranks_history(({}, ok(190.0, memory=20 * GIB))), scouts=scouts)
+
+
+def test_scouts_whose_baseline_leaves_no_headroom_are_adopted():
+    """A faster baseline that does not fit is no reason to pass over what does."""
+    large, small = 140 * GIB, 100 * GIB
+    half, other = {"precision": "bf16"}, {"precision": "tf32"}
+    fast = ({}, ok(50.0, memory=large))
+    found = Adopted(most=1).candidates(
+        scouted(133 * GIB, fast, (half, ok(49.0, memory=small)), (other, ok(48.0, memory=large)))
+    )
+    assert [proposal.plan["precision"] for proposal in found][:1] == ["bf16"]
+    assert not list(Adopted(most=1).candidates(scouted(133 * GIB, fast)))
+
+
+def test_loading_is_expected_by_the_batch_of_a_rank():
+    """More ranks load and compute side by side: workers are worth as much to each."""
+    gains = []
+    for num_ranks in (1, 4):
+        space = build_space(GPT, FOUR, num_ranks=num_ranks)
+        throughput = num_ranks * GPT.batch_size / 0.004
+        own = Done(
+            number=1,
+            plan=space.baseline,
+            purpose=Purpose.BASELINE,
+            reason="",
+            result=ok(throughput, wait=0.1),
+        )
+        seen = History(space=space, memory_cap_bytes=133 * GIB, done=(own,))
+        (outlook,) = Forecast(seen, FOUR).of([space.plan({"workers": 2, "batch_size": 32})])
+        gains.append(outlook.throughput / throughput)
+    assert gains[1] == pytest.approx(gains[0], rel=0.02)
+
+
 def test_every_rank_of_ddp_holds_the_whole_model():
     """Of 38.6 GiB, 19.4 are weights, gradients and moments, wherever nothing cuts them."""
     facts = replace(GPT, num_parameters=1_300_000_000)
@@ -88,6 +147,14 @@ def test_what_fsdp_computes_in_half_precision_has_a_check_of_its_own():
     seen = replace(seen, done=(*seen.done, check))
     assert checks(plan, seen)
     assert not checks(seen.space.plan({"precision": "bf16", "sharding": "fsdp_zero2"}), seen)
+
+
+def test_casting_blocks_is_checked_where_the_precision_is_the_users_own():
+    """`--fix precision=bf16` is no word about FSDP, which computes otherwise than autocast."""
+    space = build_space(GPT, FOUR, Narrowing(fix=(("precision", "bf16"),)), num_ranks=4)
+    seen = replace(ranks_history(({}, ok(50.0))), space=space)
+    assert needs_check(space.plan({"sharding": "fsdp_zero3"}), seen)
+    assert not needs_check(space.plan({"sharding": "zero1"}), seen)
 
 
 def ranks_history(*trials, facts=GPT):

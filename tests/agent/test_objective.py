@@ -7,7 +7,7 @@ import pytest
 
 from autotune.agent.conclusion.conclude import conclude
 from autotune.agent.forecast.memory import expected_peak
-from autotune.agent.forecast.prospects import Prospects
+from autotune.agent.forecast.prospects import Prospects, cannot_win
 from autotune.agent.forecast.speed import Outlook
 from autotune.agent.history import SEARCH, Done, History
 from autotune.agent.objectives.least_memory import LeastMemory
@@ -468,6 +468,20 @@ def test_without_a_device_torch_and_its_compiler_are_in_the_peak():
     on_cpu = [math.exp(expected_peak(plan, seen, CPU)[0]) / 2**20 for plan in plans]
     assert 380 < on_cpu[0] < 420 < on_cpu[1]
     assert math.exp(expected_peak(plans[0], seen, GPU)[0]) < 300 * 2**20
+
+
+def test_on_a_cpu_the_eager_twin_of_a_compiled_plan_may_need_less():
+    """It lacks the compiler; beside a device, fused kernels can only save."""
+    full = {"activation_checkpointing": "full"}
+    for hardware, ruled_out in ((CPU, False), (GPU, True)):
+        space = build_space(GPT, hardware)
+        seen = history(
+            LeastMemory(min_share=0.5),
+            ({}, ok(50.0, memory=600 * 2**20)),
+            ({"compile_mode": "default", **full}, ok(45.0, memory=520 * 2**20)),
+        )
+        eager = space.plan(full)
+        assert cannot_win(eager, replace(seen, space=space), hardware) is ruled_out
 
 
 def test_the_sampler_is_told_the_objective():

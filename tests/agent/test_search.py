@@ -206,6 +206,14 @@ def test_a_halved_baseline_keeps_the_global_batch():
     assert [p["batch_size"] for p in trials[:2]] == [16, 8]
 
 
+def test_a_baseline_that_runs_only_with_a_smaller_batch_is_found_whatever_trials_may_be():
+    """`--trials 1` is one answer, not none."""
+    small = replace(GPU, device_memory_bytes=12 * GIB)
+    table = Table(World(GPT_MODEL, hardware=small), GPT, settings={"max_trials": 1})
+    assert table.search().run().kept_baseline
+    assert [r.plan["batch_size"] for r in search_trials(table)] == [16, 8, 4]
+
+
 def test_a_fixed_batch_that_does_not_fit_ends_the_run():
     """`--fix batch_size` is not overruled; the message says what to do."""
     small = replace(GPU, device_memory_bytes=12 * GIB)

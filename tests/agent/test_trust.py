@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.agent.conclusion.conclude import conclude
 from autotune.agent.conclusion.speedup import pooled, student_t
-from autotune.agent.history import SEARCH
+from autotune.agent.history import SEARCH, Done, History
 from autotune.errors import NothingRanError
-from autotune.search_space.space import Narrowing
+from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.interval import student_t95
 from autotune.trials.result import Outcome, Purpose, TrialResult
-from tests.agent.world import GPT, GPT_MODEL, Table, World
+from tests.agent.world import GIB, GPT, GPT_MODEL, GPU, Table, World, ok, passed
 
 NOTHING_HELPS = replace(GPT_MODEL, speeds={}, half_batch=0.0)
 FEW_KNOBS = Narrowing(knobs=("precision", "optimizer_impl", "pin_memory"))
@@ -85,6 +86,38 @@ def test_where_everything_loses_nothing_is_confirmed():
     assert winner.kept_baseline
     assert not winner.confirmed
     assert len(table.world.requests) == 2
+
+
+def confirmed_run(*trials):
+    """Return a history of these trials, by changes, purpose and result, after a baseline."""
+    space = build_space(GPT, GPU)
+    first = ({}, Purpose.BASELINE, ok(50.0))
+    done = tuple(
+        Done(number=n, plan=space.plan(changes), purpose=purpose, reason="", result=result)
+        for n, (changes, purpose, result) in enumerate((first, *trials), 1)
+    )
+    return History(space=space, memory_cap_bytes=133 * GIB, done=done)
+
+
+def test_a_plan_that_may_not_win_for_its_numerics_is_told_with_that():
+    """Five times as fast and passed over: another plan of its precision failed its check."""
+    half, compiled = {"precision": "bf16"}, {"precision": "bf16", "compile_mode": "default"}
+    bad = TrialResult(outcome=Outcome.OK, numerics=passed(worst=0.3))
+    rounds = [({}, Purpose.CONFIRM, ok(50.0)), (half, Purpose.CONFIRM, ok(250.0))] * 2
+    found = [(half, Purpose.PRESET, ok(250.0)), (compiled, Purpose.PRESET, ok(260.0))]
+    winner = conclude(confirmed_run(*found, (compiled, Purpose.NUMERICS, bad), *rounds), 0.01)
+    assert winner.kept_baseline
+    assert "plan with precision=bf16 failed its check of the numerics" in winner.remarks[0]
+
+
+def test_a_baseline_that_fails_when_measured_again_is_named():
+    """There was time; what the finalist gave has nothing to be compared with."""
+    half = {"precision": "bf16"}
+    crash = TrialResult(outcome=Outcome.CRASH, error="it died")
+    again = [({}, Purpose.CONFIRM, crash), (half, Purpose.CONFIRM, ok(250.0))]
+    winner = conclude(confirmed_run((half, Purpose.PRESET, ok(250.0)), *again), 0.01)
+    assert not winner.confirmed
+    assert "the baseline, measured again, ended as crash (it died)" in winner.remarks[0]
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.05])

@@ -38,6 +38,26 @@ def run(model=SMALL, facts=GPT, *, hardware=FOUR, num_ranks=4, **values):
     return Table(World(model, hardware=hardware), facts, num_ranks=num_ranks, **values)
 
 
+@pytest.mark.parametrize("smallest", [8, 16])
+def test_a_sharding_that_cannot_run_is_not_the_users_fault(smallest):
+    """The batch runs out of memory with DDP, and the model cannot be cut: a smaller batch may."""
+    model = replace(SMALL, fixed_gib=20.0, sample_gib=8.0)
+    fault = TrialResult(outcome=Outcome.INVALID, error="cannot wrap this", total_s=3.0)
+    world = World(
+        model,
+        hardware=replace(GPU, num_devices=2, num_cores=32),
+        fail=lambda r: fault if str(r.plan.get("sharding", "")).startswith("fsdp") else None,
+    )
+    fix = (("batch_size", "16"),) if smallest == 16 else ()
+    table = Table(world, GPT, num_ranks=2, narrowing=Narrowing(fix=fix))
+    told = pytest.raises(NothingRanError, match=r"may not vary; batch 16 with fsdp_zero3 cannot")
+    with told if fix else contextlib.nullcontext():
+        assert table.search().run().confirmed
+    own = [r for r in table.store.trials(1) if r.purpose is Purpose.BASELINE and r.num_ranks == 2]
+    tried = [(r.plan["batch_size"], r.plan["sharding"]) for r in own]
+    assert tried == [(16, "ddp"), (16, "fsdp_zero3"), (8, "ddp")][: 3 if smallest == 8 else 2]
+
+
 def throughput(record):
     return record.result.measurement.throughput if record.result.measurement else 0.0
 

@@ -10,6 +10,7 @@ from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.earlier import Found
 from autotune.agent.search import Search
 from autotune.agent.settings import SearchSettings
+from autotune.agent.spaces import spaces_of
 from autotune.clock import Budget, FakeClock
 from autotune.dispatch.replay import ReplayRunner
 from autotune.dispatch.runner import Finished
@@ -302,8 +303,8 @@ class Table:
 
     @property
     def scouting(self) -> Space | None:
-        one = build_space(self.facts, self.world.hardware, self.narrowing)
-        return one if self.num_ranks > 1 else None
+        found = spaces_of(self.facts, self.world.hardware, self.narrowing, self.num_ranks)
+        return found.scouting
 
     def search(self) -> Search:
         settings = SearchSettings(budget_s=self.budget_s, **self.settings)

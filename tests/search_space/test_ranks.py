@@ -174,6 +174,18 @@ def test_a_plan_of_one_rank_is_adopted():
     assert (four["batch_size"], four["accumulation"]) == (64, 1)
 
 
+def test_adopting_gives_up_a_batch_whose_accumulation_is_excluded():
+    """An earlier run's smaller batch in a space that is now held at CUDA graphs."""
+    facts = replace(FACTS, global_batch_size=FACTS.batch_size)
+    small = {"batch_size": FACTS.batch_size // 2, "precision": "bf16"}
+    found = build_space(facts, GPUS).plan(small)
+    assert found["accumulation"] == 2
+    fix = Narrowing(fix=(("compile_mode", "reduce-overhead"),))
+    adopted = build_space(facts, GPUS, fix).adopt(found)
+    assert (adopted["batch_size"], adopted["accumulation"]) == (FACTS.batch_size, 1)
+    assert (adopted["compile_mode"], adopted["precision"]) == ("reduce-overhead", "bf16")
+
+
 def test_adopting_drops_what_the_space_excludes():
     """A winner with CUDA graphs enters a space held at fsdp without them."""
     fix = Narrowing(fix=(("sharding", "fsdp_zero3"),))

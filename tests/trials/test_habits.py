@@ -63,6 +63,17 @@ def test_attention_by_hand_is_found_where_scores_meet_values(how):
     assert finding.line == line_of(here)
 
 
+def test_scores_that_are_only_summed_are_no_product():
+    """As a plot of attention does, by an einsum of one operand."""
+
+    def product(scores, v):
+        assert torch.einsum("bhij->bi", scores).isfinite().all()
+        return scores @ v
+
+    (finding,) = found_in(Attention(product), torch.randn(5, TOKENS, 8))
+    assert finding.kind is FindingKind.ATTENTION
+
+
 def test_attention_in_a_library_is_told_with_the_librarys_line(tmp_path, monkeypatch):
     """The user's own line alone is where they call a model of hundreds of layers."""
     library = tmp_path / "site-packages" / "hub" / "layers.py"

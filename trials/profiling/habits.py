@@ -115,7 +115,8 @@ class Habits(TorchFunctionMode):
         operands = [each for each in call.operands if each in self._scores]
         if call.name in _PRODUCTS and all(each.dim() >= 3 for each in call.operands):
             self._products[call.result] = None
-            if operands and max(each.shape[-1] for each in call.operands[1:]) <= _WIDEST:
+            others = [each.shape[-1] for each in call.operands[1:]]
+            if operands and others and max(others) <= _WIDEST:
                 self._own_scores.note(self._scores[operands[0]])
         elif call.name == "softmax":
             if call.operands[0] in self._products and call.is_over_last and call.is_long:

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from autotune.agent.conclusion.explain import baseline_remarks, changes, remarks
 from autotune.agent.conclusion.finalists import Confirmed, choose, confirmed, disqualified
+from autotune.agent.conclusion.numerics import is_suspect
 from autotune.agent.history import Done, History
 from autotune.agent.objectives.objective import Figures, in_gib
 from autotune.errors import NothingRanError
 from autotune.search_space.plan import describe_diff
 from autotune.storage.records import Winner
+from autotune.trials.result import Purpose
 
 _TOO_WIDE = 0.1  # half of an interval, relative
 
@@ -27,8 +29,7 @@ def conclude(history: History, gain: float) -> Winner:
     if candidates:
         return _keep_after_confirmation(candidates[0], baseline, history)
     if any(_may_win(trial, baseline, history) for trial in history.ranking):
-        why = "not confirmed: no time was left to measure it again; give a longer --budget"
-        return unconfirmed(history, why)
+        return unconfirmed(history, _why_not_confirmed(baseline, history))
     if history.measured.keys() == {baseline.plan}:
         return _keep(baseline, history, "nothing but your own configuration was measured")
     return _keep(baseline, history, _why_kept(baseline, history))
@@ -85,6 +86,11 @@ def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) 
     interval = f"{best.speedup.ratio:.3f} [{best.speedup.low:.3f}, {best.speedup.high:.3f}]"
     shown = describe_diff(best.plan, baseline.plan)
     why = f"keep your baseline: the best other plan ({shown}) is {interval} times as fast"
+    if is_suspect(best.plan, history) and best.speedup.low > 1.0:
+        why += (
+            f", but another plan with precision={best.plan['precision']} failed its check of the "
+            "numerics, and there was no time for this one's own; give a longer --budget"
+        )
     if best.speedup.low < 1.0 and best.speedup.half_width > _TOO_WIDE:
         why += (
             ", too uncertain to tell: the same plan differs so much between processes here; try "
@@ -139,6 +145,17 @@ def _weighed(winner: Winner, own: Figures, baseline: Figures, history: History) 
         baseline_start_s=baseline.start_s,
         train_s=objective.train_s(own),
         baseline_train_s=objective.train_s(baseline),
+    )
+
+
+def _why_not_confirmed(baseline: Done, history: History) -> str:
+    again = [t for t in history.of(Purpose.CONFIRM) if t.plan == baseline.plan]
+    if not again:
+        return "not confirmed: no time was left to measure it again; give a longer --budget"
+    result = again[-1].result
+    return (
+        "not confirmed: there is nothing to compare with, as the baseline, measured again, ended "
+        f"as {result.outcome.value} ({result.error})"
     )
 
 

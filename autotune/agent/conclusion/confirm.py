@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from autotune.agent.conclusion.finalists import choose, confirmed, finalists
 from autotune.agent.conclusion.numerics import next_check
 from autotune.agent.forecast.durations import check_s, expected_s
-from autotune.agent.history import MAX_LOST, History
+from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import FOLLOWS
-from autotune.trials.result import Outcome, Purpose
+from autotune.trials.result import Purpose
 
 _TO_FIND = 2.0  # times the baseline's trial
 # Finalists and rounds, best first; the first that time can pay for is run.
@@ -101,10 +101,8 @@ class Ending:
         winner = choose(history, self.settings.gain)
         if winner is None:
             return None
-        attempted = {t.plan for t in history.of(Purpose.ABLATE)}
         for name, plan in flipped_back(winner.plan, history):
-            known = plan in history.measured or plan in history.tried or plan in attempted
-            if not known and expected_s(plan, history, self.hardware) <= left_s:
+            if not _is_known(plan, history) and expected_s(plan, history, self.hardware) <= left_s:
                 reason = f"what is {name}={winner.plan[name]} worth to the winner?"
                 return Proposal(plan=plan, purpose=Purpose.ABLATE, reason=reason)
         return None
@@ -145,10 +143,8 @@ def missing(plans: Sequence[Plan], rounds: int, history: History) -> list[Plan]:
 
 
 def attempts(plan: Plan, history: History) -> int:
-    """Return how often the plan was run again; one failure of the infrastructure is forgiven."""
-    ends = [t.result.outcome for t in history.of(Purpose.CONFIRM) if t.plan == plan]
-    infra = max(0, ends.count(Outcome.INFRA) - (MAX_LOST - 1))
-    return sum(outcome.is_about_plan for outcome in ends) + infra
+    """Return how often the plan was run again, as far as that counts."""
+    return len(conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == plan))
 
 
 def flipped_back(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
@@ -165,6 +161,11 @@ def flipped_back(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
         without = history.space.possible({name: own}, plan)
         if without is not None:
             yield name, without
+
+
+def _is_known(plan: Plan, history: History) -> bool:
+    flipped_back = conclusive(t for t in history.of(Purpose.ABLATE) if t.plan == plan)
+    return bool(flipped_back) or plan in history.measured or plan in history.tried
 
 
 def _confirm(plan: Plan, history: History) -> Proposal:

@@ -1,14 +1,13 @@
 """The numerics check: is a fast plan still training the same model?"""
 
 from autotune.agent.forecast.memory import chance_to_fit
-from autotune.agent.history import Done, History
+from autotune.agent.history import FOLLOWS_BATCH, Done, History, conclusive
 from autotune.agent.proposal import Proposal
 from autotune.search_space.conflicts import casts_blocks
 from autotune.search_space.knobs import BY_NAME, Numerics
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome, Purpose
 
-_BATCH = frozenset({"batch_size", "accumulation"})
 _LIKELY = 0.5  # to fit
 _INEXACT = (Numerics.ROUNDING, Numerics.PRECISION)
 
@@ -21,7 +20,7 @@ def next_check(plan: Plan, history: History) -> Proposal | None:
     """
     if not needs_check(plan, history):
         return None
-    ran = checks(plan, history)
+    ran = conclusive(checks(plan, history))
     if not ran and chance_to_fit(reference(plan, history), history) > _LIKELY:
         return _check(plan, history)
     smaller = _at_baseline_batch(plan, history)
@@ -38,7 +37,9 @@ def next_check(plan: Plan, history: History) -> Proposal | None:
 def needs_check(plan: Plan, history: History) -> bool:
     """Whether the plan changes more than exact settings, the batch aside."""
     baseline = history.space.baseline
-    return any(plan.get(name, value) != value for name, value in _signature(baseline, history))
+    settings = _signature(baseline, history)
+    is_cast = casts_blocks(plan) != casts_blocks(baseline)
+    return is_cast or any(plan.get(name, value) != value for name, value in settings)
 
 
 def checks(plan: Plan, history: History) -> list[Done]:
@@ -126,7 +127,7 @@ def reference(plan: Plan, history: History) -> Plan:
     The plan's checkpointing is kept, it changes no number and the twin needs the memory; so are
     the workload's own knobs, because what they change is the user's decision.
     """
-    kept = _BATCH | {"activation_checkpointing"} | set(dict(history.space.facts.user_knobs))
+    kept = FOLLOWS_BATCH | {"activation_checkpointing"} | set(dict(history.space.facts.user_knobs))
     eager: dict[str, Value] = {"compile_mode": "off", "precision": "fp32"}
     baseline = history.reference
     values = {**baseline.values, **eager}

@@ -129,7 +129,8 @@ def _uncached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> 
 
 def num_given_up(plan: Plan, history: History) -> int:
     """Return how often plans of this mode and scope were given up while they compiled."""
-    return len(_at_least(history, _compiler(plan)))
+    compiler = _compiler(plan)
+    return sum(trial.was_too_slow for trial in _interrupted(history, compiler))
 
 
 def compiler_is_known(plan: Plan, history: History) -> bool:
@@ -169,9 +170,14 @@ def _first_steps(history: History, compiler: tuple[str, str] | None) -> list[flo
 
 
 def _at_least(history: History, compiler: tuple[str, str] | None) -> list[float]:
-    """Return for how long plans compiled that were given up; it would have taken longer."""
+    """Return for how long plans compiled that were ended meanwhile; it would have taken longer."""
+    return [trial.total_s for trial in _interrupted(history, compiler)]
+
+
+def _interrupted(history: History, compiler: tuple[str, str] | None) -> list[Done]:
+    """Return the trials of plans of this mode and scope that were ended while they compiled."""
     return [
-        trial.total_s
+        trial
         for trial in history.search
         if compiler is not None
         and _compiler(trial.plan) == compiler

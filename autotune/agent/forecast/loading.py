@@ -26,17 +26,19 @@ _UNKNOWN, _DOUBT, _DOUBT_ABOUT_DOUBLING = 0.25, 0.02, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """Seconds per sample of one process that loads.
+    """Seconds per sample of one process that loads, or of one on each rank, all ranks' counted.
 
     Attributes:
         known_s: by the number of workers and the batch; with workers, where those were the limit.
         measured: how else the loader was set up in those plans.
         crew: how many of the workers load at once.
+        num_ranks: each takes a batch of its own in a step.
     """
 
     known_s: dict[tuple[int, int], float]
     measured: frozenset[Plan]
     crew: "Crew"
+    num_ranks: int
 
     def step_s(self, plan: Plan, compute_s: float, slower: float = 1.0) -> float:
         """Return the seconds per sample of a loop that computes for `compute_s` of them.
@@ -51,7 +53,7 @@ class Loading:
         if not workers:
             return compute_s + loader_s
         taken_s = _share_taken(plan, self.crew.cores) * compute_s
-        return max(compute_s + _HANDING_OVER_S / batch, loader_s + taken_s)
+        return max(compute_s + _HANDING_OVER_S / (batch * self.num_ranks), loader_s + taken_s)
 
     def doubt(self, plan: Plan) -> float:
         """Return how far loading may be off, in the logarithm: less where it was measured."""
@@ -84,9 +86,9 @@ class Loading:
             share = math.log(batch / low) / math.log(high / low)
             low_s, high_s = self.known_s[workers, low], self.known_s[workers, high]
             return low_s + share * (high_s - low_s)
-        batch_s = self.known_s[workers, low] * low
+        batch_s = self.known_s[workers, low] * low * self.num_ranks
         fixed_s = min(_FIXED_S, _MOST_FIXED * batch_s)
-        return (batch_s - fixed_s) / low + fixed_s / batch
+        return ((batch_s - fixed_s) / low + fixed_s / batch) / self.num_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +140,7 @@ def loading_of(history: History) -> Loading:
         known_s={setup: statistics.median(seconds) for setup, seconds in known.items()},
         measured=frozenset(measured),
         crew=crew,
+        num_ranks=history.space.num_ranks,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from autotune.agent.history import FOLLOWS_BATCH, Done, History, but_batch
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome
 
@@ -65,21 +66,22 @@ _OTHERWISE_COMPARED = frozenset({*_SAVES_MEMORY, "compile_scope", "sharding"})
 
 def cannot_fit(plan: Plan, history: History) -> bool:
     """Whether a plan that needs no more ran out of memory, or the peaks say that this one will."""
-    if any(
-        needs_no_less(plan, trial.plan) for trial in history.search if _too_big(trial, history)
-    ):
+    too_big = (trial.plan for trial in history.search if _too_big(trial, history))
+    if any(needs_no_less(plan, other, history) for other in too_big):
         return True
     predicted = predicted_bytes(plan, history)
     return predicted is not None and predicted > history.memory_cap_bytes
 
 
-def needs_no_less(plan: Plan, other: Plan) -> bool:
+def needs_no_less(plan: Plan, other: Plan, history: History) -> bool:
     """Whether `plan` needs at least the memory of `other`, going by what memory depends on."""
+    hardware = history.space.site.hardware
     return (
         not set(plan.diff(other)) - FOLLOWS_BATCH - _NO_MEMORY - _OTHERWISE_COMPARED
         and int(plan["batch_size"]) >= int(other["batch_size"])
         and other.get("sharding", "ddp") in _HOLD_NO_MORE[plan.get("sharding", "ddp")]
         and all(_saving(name, plan) <= _saving(name, other) for name in _SAVES_MEMORY)
+        and _process_bytes(plan, hardware) >= _process_bytes(other, hardware)
     )
 
 
@@ -167,7 +169,7 @@ def why_less(name: str, value: Value, before: Value | None) -> str | None:
 def _process_bytes(plan: Plan, hardware: Hardware) -> float:
     if hardware.device_kind != "cpu":
         return 0.0
-    return _TORCH_BYTES + (_COMPILER_BYTES if plan.get("compile_mode", "off") != "off" else 0.0)
+    return _TORCH_BYTES + (_COMPILER_BYTES if is_compiled(plan) else 0.0)
 
 
 def _kept(plan: Plan) -> float:

@@ -116,7 +116,7 @@ def cannot_win(plan: Plan, history: History, hardware: Hardware) -> bool:
     if history.value(best) <= 0.0:
         return False
     if objective.weighs_memory:
-        return needs_no_less(plan, best.plan)
+        return needs_no_less(plan, best.plan, history)
     train_s = objective.train_s(history.figures(best))
     if train_s is None:
         return False

@@ -42,5 +42,5 @@ def _settings(plan: Plan) -> set[Setting]:
 def _failed(trial: Done, history: History) -> bool:
     outcome = trial.result.outcome
     if outcome is Outcome.CANCELLED:
-        return num_given_up(trial.plan, history) >= MAX_LOST
+        return trial.was_too_slow and num_given_up(trial.plan, history) >= MAX_LOST
     return outcome.is_about_plan and outcome not in (Outcome.OK, Outcome.OOM)

@@ -20,26 +20,27 @@ def next_baseline(history: History) -> Proposal | None:
     """
     if history.baseline is not None:
         return None
-    ended = [t for t in history.of(Purpose.BASELINE) if t.result.outcome is Outcome.OOM]
-    if not ended:
+    failed = _failed(history)
+    if not failed:
         own, reason = history.space.baseline, "your own configuration, to compare with"
         return Proposal(plan=own, purpose=Purpose.BASELINE, reason=reason)
-    lighter = _lighter(ended[-1], history)
+    lighter = _lighter(failed, history)
     if lighter is None:
-        raise NothingRanError(_too_large(ended[-1], history))
-    reason = f"{_held(ended[-1].plan)} ran out of memory"
-    return Proposal(plan=lighter, purpose=Purpose.BASELINE, reason=reason)
+        raise NothingRanError(_too_large(failed, history))
+    return Proposal(plan=lighter, purpose=Purpose.BASELINE, reason=_how_it_failed(failed[-1]))
 
 
 def check_baseline(trial: Done, history: History, budget_s: float) -> None:
-    """Raise what a failed baseline means for the run; running out of memory is not an end.
+    """Raise what a failed baseline means for the run.
+
+    Running out of memory is not an end, nor is a sharding that the user did not ask for.
 
     Raises:
         WorkloadError: the user's code fails, with their traceback.
         NothingRanError: it took too long, or the machine failed twice.
     """
     result = trial.result
-    if result.outcome in _USERS_FAULT:
+    if result.outcome in _USERS_FAULT and not _is_instead(trial, history):
         raise WorkloadError(_failure(result), result.traceback or result.log_tail)
     if result.outcome in (Outcome.TIMEOUT, Outcome.CANCELLED):
         raise NothingRanError(_too_slow(result, budget_s))
@@ -60,15 +61,33 @@ def why_no_baseline(history: History) -> str | None:
     if result.outcome is Outcome.OOM:
         batch = ended[-1].plan["batch_size"]
         too_large = f"the model does not fit{ranks}, not at batch_size={batch} either"
-        return None if _lighter(ended[-1], history) else too_large
+        return None if _lighter(_failed(history), history) else too_large
     num_infra = sum(trial.result.outcome is Outcome.INFRA for trial in ended)
     if result.outcome is Outcome.INFRA and num_infra < MAX_LOST:
         return None
     return f"the baseline fails{ranks} ({result.outcome.value}: {result.error})"
 
 
-def _lighter(trial: Done, history: History) -> Plan | None:
-    return _sharded(trial, history) or _smaller(trial, history)
+def _failed(history: History) -> list[Done]:
+    """Return the baselines that something lighter may do instead of."""
+    return [
+        trial
+        for trial in history.of(Purpose.BASELINE)
+        if trial.result.outcome is Outcome.OOM
+        or (trial.result.outcome in _USERS_FAULT and _is_instead(trial, history))
+    ]
+
+
+def _is_instead(trial: Done, history: History) -> bool:
+    """Whether the trial shards otherwise than the user, which their code may not stand."""
+    return trial.plan.get("sharding", "") != history.space.baseline.get("sharding", "")
+
+
+def _lighter(failed: list[Done], history: History) -> Plan | None:
+    """Return what to run after these: sharded while that can run, then with smaller batches."""
+    if all(trial.result.outcome is Outcome.OOM for trial in failed):
+        return _sharded(failed[-1], history) or _smaller(failed[-1], history)
+    return _smaller([t for t in failed if not _is_instead(t, history)][-1], history)
 
 
 def _sharded(trial: Done, history: History) -> Plan | None:
@@ -79,9 +98,13 @@ def _sharded(trial: Done, history: History) -> Plan | None:
     return history.space.possible({"sharding": _SPARING}, trial.plan)
 
 
-def _held(plan: Plan) -> str:
-    batch = f"batch {plan['batch_size']}"
-    return f"{batch} with {plan['sharding']}" if "sharding" in plan else batch
+def _how_it_failed(trial: Done) -> str:
+    plan, result = trial.plan, trial.result
+    sharded = f" with {plan['sharding']}" if "sharding" in plan else ""
+    held = f"batch {plan['batch_size']}{sharded}"
+    if result.outcome is Outcome.OOM:
+        return f"{held} ran out of memory"
+    return f"{held} cannot run ({result.outcome.value}: {result.error})"
 
 
 def _smaller(trial: Done, history: History) -> Plan | None:
@@ -96,11 +119,13 @@ def _half(batch: int, space: Space) -> int | None:
     return next((size for size in range(batch // 2, 0, -1) if share % size == 0), None)
 
 
-def _too_large(trial: Done, history: History) -> str:
-    batch = int(trial.plan["batch_size"])
+def _too_large(failed: list[Done], history: History) -> str:
+    batch = int(failed[-1].plan["batch_size"])
     held = "" if _half(batch, history.space) is None else ", and batch_size may not vary"
+    others = [_how_it_failed(t) for t in failed if t.result.outcome is not Outcome.OOM]
+    beside = "".join(f"; {other}" for other in others)
     return (
-        f"the baseline needs more memory than there is at batch_size={batch}{held}; "
+        f"the baseline needs more memory than there is at batch_size={batch}{held}{beside}; "
         "set a smaller BATCH_SIZE, use a smaller model, or a device with more memory"
     )
 

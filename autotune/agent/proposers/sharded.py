@@ -40,7 +40,7 @@ class Adopted:
             rank = "best" if place == 1 else f"number {place}"
             reason = f"{rank} of {len(scouts.search)} one-device trials (trial {scout.number})"
             yield _adopted(plan, reason, history)
-        if not any(_runs(plan, history) for plan in plans):
+        if found and not any(_runs(plan, history) for plan in plans):
             yield from _less_compiled(found[0], history)
 
 
@@ -93,7 +93,8 @@ def _beside_fsdp(values: dict[str, Value], space: Space) -> dict[str, Value]:
 def _best(scouts: History) -> list[Done]:
     """The best scouts, one for each way to compute: feeding the device is the same on ranks."""
     assert scouts.baseline is not None
-    least = max(scouts.value(scouts.baseline), _NEAR_BEST * scouts.value(scouts.best))
+    own = scouts.value(scouts.baseline) if scouts.fits(scouts.baseline) else 0.0
+    least = max(own, _NEAR_BEST * scouts.value(scouts.best))
     different: dict[Plan, Done] = {}
     for scout in scouts.ranking:
         if scouts.value(scout) >= least:
