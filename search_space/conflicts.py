@@ -44,10 +44,7 @@ CONFLICTS: tuple[Conflict, ...] = (
     ),
     Conflict(
         knobs=("compile_mode", "accumulation"),
-        found=lambda plan, facts: (
-            plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
-            and int(plan.get("accumulation", 1)) > 1
-        ),
+        found=lambda plan, facts: records_parts(plan) and int(plan.get("accumulation", 1)) > 1,
         reason="each replay of a CUDA graph overwrites the gradients that the one before it left "
         "in its memory; use compile_mode=default",
     ),
@@ -67,9 +64,7 @@ CONFLICTS: tuple[Conflict, ...] = (
     ),
     Conflict(
         knobs=("compile_mode", "sharding"),
-        found=lambda plan, facts: (
-            _is_fsdp(plan) and plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
-        ),
+        found=lambda plan, facts: _is_fsdp(plan) and records_parts(plan),
         reason="CUDA graphs replay fixed addresses, and FSDP gathers parameters to new ones; "
         "use compile_mode=default",
     ),
@@ -85,9 +80,7 @@ CONFLICTS: tuple[Conflict, ...] = (
     ),
     Conflict(
         knobs=("cuda_graph", "compile_mode"),
-        found=lambda plan, facts: (
-            _is_recorded(plan) and plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
-        ),
+        found=lambda plan, facts: _is_recorded(plan) and records_parts(plan),
         reason="that mode records CUDA graphs of its own, which cannot be recorded in turn; use "
         "compile_mode=default",
     ),
@@ -128,6 +121,11 @@ def conflict(plan: Plan, facts: WorkloadFacts) -> Conflict | None:
 
 def _is_recorded(plan: Plan) -> bool:
     return plan.get("cuda_graph", "off") == "step"
+
+
+def records_parts(plan: Plan) -> bool:
+    """Whether the compiler records CUDA graphs of what it compiles."""
+    return plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
 
 
 def casts_blocks(plan: Plan) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from autotune.errors import WorkloadError
-from autotune.search_space.knobs import BY_NAME, Numerics
+from autotune.search_space.knobs import BY_NAME, Numerics, is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.apply import build_step
 from autotune.trials.loader import Feed, build_loader
@@ -51,7 +51,7 @@ def compare(
     expected = losses(reference, workload)
     report = _report(expected, losses(plan, workload), plan, reference)
     with contextlib.ExitStack() as settings:
-        if not report.passed and plan.get("compile_mode", "off") != "off":
+        if not report.passed and is_compiled(plan):
             # Compiled dropout draws other random numbers than eager dropout. Make it draw the
             # same, which compiles anew, only where the losses differ.
             settings.enter_context(_eager_random_numbers())

@@ -2,6 +2,7 @@
 
 import enum
 import errno
+import math
 import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -126,6 +127,11 @@ class Measurement:
         if self.peak_reserved_overall_bytes is not None:
             return self.peak_reserved_overall_bytes
         return self.peak_host_bytes
+
+    @property
+    def log_half_width(self) -> float:
+        """Half the throughput's interval, in the logarithm."""
+        return math.log(self.throughput_high / self.throughput_low) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,19 +5,21 @@ import random
 
 import pytest
 
-from autotune.trials.interval import relative_half_width, student_t95
+from autotune.trials.interval import relative_half_width, student_t
 
 
-@pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.706), (5, 2.571), (30, 2.042)])
+@pytest.mark.parametrize(
+    ("degrees", "quantile"),
+    [(1, 12.706), (2, 4.303), (5, 2.571), (30, 2.042), (31, 2.0395), (60, 2.0003), (1000, 1.9623)],
+)
 def test_quantiles_are_those_of_the_tables(degrees, quantile):
     """Small samples use Student's t, not the normal distribution."""
-    assert student_t95(degrees) == pytest.approx(quantile, abs=5e-4)
+    assert student_t(degrees) == pytest.approx(quantile, abs=5e-4)
 
 
-@pytest.mark.parametrize(("degrees", "quantile"), [(31, 2.0395), (60, 2.0003), (1000, 1.9623)])
-def test_quantiles_beyond_the_table(degrees, quantile):
-    """The approximation is good to a thousandth."""
-    assert student_t95(degrees) == pytest.approx(quantile, abs=1e-3)
+def test_several_intervals_that_are_to_hold_together_are_wider():
+    """Three at 98.3 % each."""
+    assert student_t(4, 3) == pytest.approx(3.961, abs=1e-3)
 
 
 def test_one_value_has_no_interval():

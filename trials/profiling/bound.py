@@ -11,7 +11,7 @@ from autotune.trials.profiling.breakdown import Breakdown
 _THIN = 0.1
 # Seconds of the host for an operation, above which it is not the operations that keep it busy.
 _SLOW_HOST_US = 200.0
-_HALF_PRECISION = ("bf16", "fp16", "fp8")
+_HALF_PRECISION = ("bf16", "fp16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from torch import nn
 
+from autotune.search_space.knobs import is_compiled
 from autotune.trials.diagnosis import (
     Diagnosis,
     DiagnosisRequest,
@@ -181,7 +182,7 @@ def _graph_breaks(
     if not subject.is_alone:
         return ()
     step, folder = subject.step, subject.workload.path.parent
-    is_eager = step.plan.get("compile_mode", "off") == "off"
+    is_eager = not is_compiled(step.plan)
     if is_eager and not request.explain_graphs:
         attempts.unknown["graph_breaks"] = "the plan does not compile"
         return ()
@@ -234,7 +235,7 @@ def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
 
 def _mixed(subject: Subject) -> tuple[Finding, ...]:
     step = subject.step
-    is_plain = step.plan.get("compile_mode", "off") == "off" and not step.is_recorded
+    is_plain = not (is_compiled(step.plan) or step.is_recorded)
     if not (subject.is_alone and is_plain):
         return ()
     losses = mixed_losses(step, step.move(subject.feed.next()))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.compiling import compile_model
 from autotune.trials.diagnosis import Finding, FindingKind
@@ -43,7 +44,7 @@ def graph_breaks(step: Step, feed: Feed, folder: Path) -> tuple[Finding, ...]:
         feed: its batches.
         folder: of the workload; a break in a library is told with its own file and line.
     """
-    if step.plan.get("compile_mode", "off") == "off":
+    if not is_compiled(step.plan):
         compile_model(step.model, _COMPILED)
     torch.compiler.reset()
     batch = step.move(feed.next())

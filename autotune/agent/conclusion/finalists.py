@@ -10,11 +10,12 @@ from autotune.agent.conclusion.numerics import (
     next_check,
     numerics_failure,
 )
-from autotune.agent.conclusion.speedup import Speedup, around, pooled, student_t
+from autotune.agent.conclusion.speedup import Speedup, around, pooled
 from autotune.agent.history import Done, History
 from autotune.agent.objectives.objective import Figures
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import FindingKind
+from autotune.trials.interval import student_t
 from autotune.trials.result import Measurement, Outcome, Purpose
 
 MAX_FINALISTS = 3
@@ -250,7 +251,7 @@ def _repeats(baseline: Plan, history: History) -> dict[str, list[tuple[int, floa
 def _from_one_round(plan: Plan, baseline: Plan, history: History) -> Speedup:
     """One fresh process each: the search's own measurements only say how processes differ."""
     ours, theirs = confirmations(plan, history)[0], confirmations(baseline, history)[0]
-    windows = math.hypot(_log_half_width(ours), _log_half_width(theirs))
+    windows = math.hypot(ours.log_half_width, theirs.log_half_width)
     moves = [
         math.log(again.throughput / history.measured[p].throughput)
         for p, again in ((plan, ours), (baseline, theirs))
@@ -269,10 +270,6 @@ def _from_one_round(plan: Plan, baseline: Plan, history: History) -> Speedup:
 
 def _num_finalists(history: History) -> int:
     return max(1, len({t.plan for t in history.of(Purpose.CONFIRM)}) - 1)
-
-
-def _log_half_width(measurement: Measurement) -> float:
-    return math.log(measurement.throughput_high / measurement.throughput_low) / 2
 
 
 def _failed(trial: Done) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.trials.interval import student_t
+
 _ENOUGH_DEGREES = 2  # of freedom; with a single one an interval is three times as wide as need be
 
 
@@ -103,25 +105,3 @@ def around(log_ratio: float, half_width: float, how: str) -> Speedup:
         high=math.exp(log_ratio + half_width),
         how=how,
     )
-
-
-def student_t(degrees: int, num_intervals: int = 1) -> float:
-    """Return the factor that makes `num_intervals` intervals hold together with 95 %."""
-    confidence = 1 - 0.05 / num_intervals
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, degrees) < confidence else (low, middle)
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _within(angle: float, degrees: int) -> float:
-    """Return P(|T| < sqrt(degrees) tan(angle)), from Abramowitz & Stegun 26.7.3 and 26.7.4."""
-    odd = degrees % 2
-    term, total = (math.cos(angle), 0.0) if odd else (1.0, 0.0)
-    for k in range(2 + odd, degrees + 1, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * (k - 1) / k
-    if odd:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total

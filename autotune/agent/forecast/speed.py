@@ -180,7 +180,8 @@ class Forecast:
     @property
     def _most_noise(self) -> float:
         """What disturbs processes shows in their windows, too."""
-        return _WINDOWS_TO_PROCESSES * statistics.median(map(_half_width, self._trials))
+        measured = (trial.result.measurement for trial in self._trials)
+        return _WINDOWS_TO_PROCESSES * statistics.median(m.log_half_width for m in measured if m)
 
     def _log_probability(self, fit: _Fit) -> float:
         covariance = self._measured_covariance(fit)
@@ -296,14 +297,7 @@ def _deviation(trial: Done, between_processes: float) -> float:
     measurement = trial.result.measurement
     assert measurement is not None
     raced = _RACED if measurement.raced else 0.0
-    return math.hypot(between_processes, _half_width(trial) / 2, raced)
-
-
-def _half_width(trial: Done) -> float:
-    """Half the interval that the trial's windows give, in the logarithm."""
-    measurement = trial.result.measurement
-    assert measurement is not None
-    return math.log(measurement.throughput_high / measurement.throughput_low) / 2
+    return math.hypot(between_processes, measurement.log_half_width / 2, raced)
 
 
 def _normal(z: float) -> float:

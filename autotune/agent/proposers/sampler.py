@@ -1,6 +1,6 @@
 """The sampler: Optuna's TPE over the conditional space, rebuilt from history for each question.
 
-The only importer of optuna. The study lives in memory; the store is the truth.
+The study lives in memory; the store is the truth.
 """
 
 import itertools
@@ -21,13 +21,12 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
 from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import Domain
+from autotune.search_space.space import FOLLOWS, Domain
 from autotune.trials.result import Purpose
 
 _STALE = 16  # known plans in a row after which asking on is a waste
 _ASKS = 64  # of one study; each pushes the next away from it
 _ENUMERABLE = 2048  # plans up to which an exhausted sampler is followed by plain enumeration
-_FOLLOWS = "accumulation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +119,7 @@ class _Axis:
 
 
 def _axes(history: History) -> dict[str, _Axis]:
-    free = [d for d in history.space.domains if d.knob.name != _FOLLOWS]
+    free = [d for d in history.space.domains if d.knob.name != FOLLOWS]
     return {domain.knob.name: _axis(domain, history) for domain in free}
 
 
