@@ -37,6 +37,7 @@ class WorkloadFacts:
         flops_per_sample: forward and backward, counted once on the CPU; None when unknown.
         uneven_share: of these, in products with a side of a weight that is no multiple of 8.
         loader_samples_per_s: speed of the loader alone, in one process, no step.
+        loader_busy_share: part of the time that it keeps a core busy; the rest it waits for.
         imports: installed modules that the workload uses, for processes that wait for a trial.
         source_hash: of the workload's file and of what it imports from its own folder.
         remarks: lines for the user, for example a BATCH_SIZE cut to the dataset.
@@ -70,6 +71,7 @@ class WorkloadFacts:
     flops_per_sample: float | None = None
     uneven_share: float | None = None
     loader_samples_per_s: float | None = None
+    loader_busy_share: float = 1.0
     imports: tuple[str, ...] = ()
     source_hash: str = ""
     remarks: tuple[str, ...] = ()

@@ -36,6 +36,9 @@ CUDA_GRAPH = ("off", "step")
 ON_OFF = (False, True)
 SHAPE_PADDING = ("measured", "always")
 _WORTH_PADDING = 0.01  # share of the model's FLOPs in products that the compiler may pad
+# Of a loader that keeps a core busy for less than this part of the time, as it waits for storage
+# or a network: so many times as many workers as there are cores.
+_WAITS, _FOR_A_WAITING_CORE = 0.25, 4
 _ONE_RANK = "a trial has one rank, so nothing is spread or communicated"
 
 
@@ -102,7 +105,7 @@ def accumulation(site: Site) -> Offer:
 
 
 def workers(site: Site) -> Offer:
-    """Return counts up to the cores of a rank."""
+    """Return counts up to the cores of a rank, and more for a loader that mostly waits."""
     if site.facts.repeats_in_workers:
         return Out(
             "each worker would read the whole of the iterable dataset, so that samples repeat; "
@@ -113,11 +116,13 @@ def workers(site: Site) -> Offer:
             f"the dataset holds an open file ({site.facts.open_file}), and worker processes would "
             "share its position and read each other's samples; open it when __getitem__ first runs"
         )
+    for_each_core = _FOR_A_WAITING_CORE if site.facts.loader_busy_share < _WAITS else 1
+    most = site.cores_per_rank * for_each_core
     counts = [0, 1]
-    while counts[-1] * 2 <= site.cores_per_rank:
+    while counts[-1] * 2 <= most:
         counts.append(counts[-1] * 2)
-    if counts[-1] < site.cores_per_rank:
-        counts.append(site.cores_per_rank)
+    if counts[-1] < most:
+        counts.append(most)
     return tuple(counts)
 
 

@@ -126,6 +126,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         flops_per_sample=batches.flops_per_sample,
         uneven_share=batches.uneven_share,
         loader_samples_per_s=batches.samples_per_s,
+        loader_busy_share=batches.busy_share,
         imports=imports if forkable else (),
         source_hash=_source_hash(path),
         remarks=remarks,
@@ -142,6 +143,7 @@ class _Batches:
         flops_per_sample: of a training step; None: unknown.
         uneven_share: of these, in products that the compiler may pad; None: unknown.
         samples_per_s: of the loader alone.
+        busy_share: part of the time that it keeps a core busy.
     """
 
     fixed: bool
@@ -149,6 +151,7 @@ class _Batches:
     flops_per_sample: float | None
     uneven_share: float | None
     samples_per_s: float
+    busy_share: float
 
 
 def _look_at_batches(workload: Workload, plan: Plan, seed: int, model: nn.Module) -> _Batches:
@@ -163,12 +166,14 @@ def _look_at_batches(workload: Workload, plan: Plan, seed: int, model: nn.Module
             vary = _varies_with_values(workload, plan, seed)
         else:
             vary = _varies_with_shapes(workload, model, batch, feed)
+    samples_per_s, busy_share = _loader_speed(feed, batch_size)
     return _Batches(
         fixed=fixed,
         vary=vary,
         flops_per_sample=flops and flops / batch_size,
         uneven_share=uneven / flops if flops else None,
-        samples_per_s=_loader_speed(feed, batch_size),
+        samples_per_s=samples_per_s,
+        busy_share=busy_share,
     )
 
 
@@ -227,13 +232,14 @@ def _implementations(optimizer: Optimizer, model: nn.Module) -> tuple[str, ...]:
     return tuple(n for n in built if steps_with(optimizer, n, model))
 
 
-def _loader_speed(feed: Feed, batch_size: int) -> float:
-    start = time.perf_counter()
-    count = 0
-    while time.perf_counter() - start < _LOADER_PROBE_S:
+def _loader_speed(feed: Feed, batch_size: int) -> tuple[float, float]:
+    """Return samples per second, and the part of the time that a core was busy."""
+    start, computed = time.perf_counter(), time.process_time()
+    count, took_s = 0, 0.0
+    while took_s < _LOADER_PROBE_S:
         feed.next()
-        count += 1
-    return count * batch_size / (time.perf_counter() - start)
+        count, took_s = count + 1, time.perf_counter() - start
+    return count * batch_size / took_s, min(1.0, (time.process_time() - computed) / took_s)
 
 
 def _flops(workload: Workload, model: nn.Module, batch: Any) -> tuple[float | None, float]:

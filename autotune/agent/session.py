@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +22,7 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import NAMED_IN_FULL, Narrowing, Space, build_space
 from autotune.storage.driver import lives, pid_of, this_driver
-from autotune.storage.records import NewRun, RunRecord
+from autotune.storage.records import NewRun, RunRecord, RunState
 from autotune.storage.sql import SqlStore, open_store
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.request import Deadlines, RankPlace, TrialRequest
@@ -88,6 +88,9 @@ def tune(
                 started_at=started_at,
                 used_before_s=run.used_s,
             )
+            observer = make_observer(run, spaces.whole, budget)
+            for beside in _runs_beside(store, run):
+                observer.on_note(beside)
             search = Search(
                 space=spaces.whole,
                 scouting=spaces.scouting,
@@ -98,7 +101,7 @@ def tune(
                 run=run,
                 settings=_settings(request),
                 budget=budget,
-                observer=make_observer(run, spaces.whole, budget),
+                observer=observer,
                 is_stopped=is_stopped,
                 log_dir=log_dir,
             )
@@ -238,6 +241,15 @@ def _check_driver_is_gone(run: RunRecord) -> None:
             f"{run.name} of the same workload is still going (process {pid}); two runs on one "
             "machine would disturb each other's numbers: wait for it, stop it, or use --fresh"
         )
+
+
+def _runs_beside(store: SqlStore, run: RunRecord) -> Iterator[str]:
+    """Yield in words which other runs of the store are going on this machine."""
+    for other in store.runs():
+        is_going = other.id != run.id and other.state is RunState.RUNNING
+        if is_going and lives(other.new.driver):
+            file = Path(other.new.workload_path).name
+            yield f"{other.name} of {file} goes on here, too: each disturbs the other's numbers"
 
 
 def _settings(request: TuneRequest) -> SearchSettings:

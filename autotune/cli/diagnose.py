@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from autotune.cli.diagnosed import print_diagnosis
+from autotune.cli.measure import speed_facts
 from autotune.cli.output import AsJson, print_facts, print_json
 from autotune.cli.parsing import absolute, parse_fixed
 from autotune.errors import UsageError
 from autotune.export.plan_file import load_plan_file
-from autotune.search_space.plan import Value, describe_diff
+from autotune.search_space.plan import Value
 from autotune.trials.diagnosis import DiagnosisRequest
 
 
@@ -45,8 +46,7 @@ def diagnose(
     measured = result.measurement
     print_facts(
         [
-            ("plan", describe_diff(measured_plan, baseline)),
-            ("throughput", f"{measured.throughput:,.1f} samples/s"),
+            *speed_facts(measured_plan, baseline, measured),
             ("step time", f"{measured.step_ms:.3f} ms"),
         ]
     )

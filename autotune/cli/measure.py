@@ -56,13 +56,20 @@ def _check_ranks(file: PlanFile | None, num_ranks: int) -> None:
         )
 
 
-def _facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str, str]]:
+def speed_facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str, str]]:
+    """Return the lines about a plan and its throughput with the interval."""
     low, high = measured.throughput_low, measured.throughput_high
-    steps = sum(window.steps for window in measured.windows)
     return [
         ("plan", describe_diff(plan, baseline)),
         ("throughput", f"{measured.throughput:,.1f} samples/s"),
         ("95 % interval", f"{low:,.1f} to {high:,.1f} samples/s"),
+    ]
+
+
+def _facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str, str]]:
+    steps = sum(window.steps for window in measured.windows)
+    return [
+        *speed_facts(plan, baseline, measured),
         ("step time", f"{measured.step_ms:.3f} ms, spread {measured.step_ms_spread:.1%}"),
         ("waiting for data", f"{measured.data_wait_share:.1%} of the time"),
         ("peak memory", memory(measured.memory_bytes)),

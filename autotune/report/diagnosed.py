@@ -42,7 +42,8 @@ def facts(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
     loader, step = diagnosis["loader_samples_per_s"], diagnosis["step_samples_per_s"]
     if loader is not None and step is not None:
         yield "loader alone", f"{loader:,.4g} samples/s; the step without waiting: {step:,.4g}"
-    unknown = [name for name in ("findings", "graph_breaks") if name in diagnosis["unknown"]]
+    looks = "findings", "graph_breaks", "batch_loss"
+    unknown = [name for name in looks if name in diagnosis["unknown"]]
     if unknown:
         yield "not looked at", _why_unknown(unknown, diagnosis)
     if diagnosis["trace_path"] is not None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import optuna
 import pytest
 
+from autotune.agent.conclusion.confirm import flipped_back
 from autotune.agent.conclusion.explain import changes as explained
 from autotune.agent.conclusion.explain import remarks
 from autotune.agent.conclusion.finalists import choose, finalists
@@ -192,6 +193,14 @@ def test_on_a_cpu_workers_load_on_the_cores_that_computing_leaves(cores, expecte
     seen = history(({}, ok(100.0, wait=2 / 3)), space=space)
     (outlook,) = Forecast(seen, CPU).of([space.plan({"workers": 2})])
     assert outlook.throughput == pytest.approx(expected, rel=0.05)
+
+
+def test_workers_that_wait_need_no_cores():
+    """Eight of them on two cores load eight samples in the time of one, beside the step."""
+    space = build_space(replace(GPT, loader_busy_share=0.02), CPU, ONE_THREAD)
+    seen = history(({}, ok(50.0, wait=0.98)), space=space)
+    (outlook,) = Forecast(seen, CPU).of([space.plan({"workers": 8})])
+    assert outlook.throughput == pytest.approx(8 * 50.0, rel=0.05)
 
 
 def test_where_workers_lack_cores_faster_computing_helps_to_load():
@@ -523,6 +532,24 @@ def test_a_setting_that_hurts_is_told_where_no_time_was_left_to_confirm_it():
     )
     confirmed = replace(flipped, done=(*flipped.done, again))
     assert "no time" not in explained(SPACE.plan(found), confirmed)["pin_memory"]
+
+
+def test_a_worth_that_processes_differ_by_anyway_is_told_as_such():
+    """Of one process each, 1 % is nothing; 10 % is something."""
+    found = {"workers": 1, "pin_memory": True}
+    seen = history(({}, ok(50.0)), (found, ok(100.0)))
+    flipped = ablated(seen, ({"workers": 1}, ok(99.0)), ({"pin_memory": True}, ok(90.0)))
+    told = explained(SPACE.plan(found), flipped)
+    assert "for no reason" in told["pin_memory"]
+    assert "+11.1% over workers=0" in told["workers"]
+    assert "for no reason" not in told["workers"]
+
+
+def test_what_changes_the_numbers_proves_its_worth_first():
+    """Before a loader's settings, and what other settings bring comes last."""
+    found = {"workers": 1, "prefetch": 4, "precision": "bf16", "batch_size": 32}
+    flips = [name for name, _ in flipped_back(SPACE.plan(found), history(({}, ok(50.0))))]
+    assert flips == ["batch_size", "precision", "workers", "prefetch"]
 
 
 def test_what_is_as_fast_in_less_memory_without_a_setting_is_a_finalist():

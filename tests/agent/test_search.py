@@ -518,7 +518,7 @@ def test_a_comparison_too_uncertain_to_tell_says_so():
     """Instead of an interval from a half to twice as fast without a word."""
     winner = Table(World(MLP_MODEL, noise=1.5, seed=0), MLP, budget_s=200).search().run()
     assert winner.kept_baseline
-    assert "too uncertain to tell" in winner.remarks[0]
+    assert "this is uncertain, as processes of one plan differ here" in winner.remarks[0]
 
 
 def test_the_stop_flag_ends_the_run_with_the_best_so_far():

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +15,13 @@ from autotune.agent import session
 from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.objectives.time_to_train import TimeToTrain
+from autotune.agent.spaces import this_machine
 from autotune.cli.main import main
 from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import load_plan_file
+from autotune.storage.driver import this_driver
+from autotune.storage.sql import open_store
+from tests.storage.conftest import make_run
 from tests.trials.conftest import TINY
 
 REPOSITORY = Path(__file__).parents[2]
@@ -257,9 +262,13 @@ def test_a_faster_plan_that_starts_too_late_keeps_the_baseline(autotune, tmp_pat
 def test_a_run_ends_with_a_confirmed_plan_that_can_be_used(autotune, tmp_path):
     """One JSON document on stdout, trials in the store, and a plan file that loads."""
     (tmp_path / "model.py").write_text(TINY + PAUSING)
+    hardware = this_machine(1).to_dict()
+    with closing(open_store(str(tmp_path / "autotune.db"))) as store:
+        other = store.create_run(make_run(driver=this_driver(), hardware=hardware))
     options = ["--knobs", "pause_s", "--budget", "90s", "--json"]
     done = typed_for_real(tmp_path, *options)
     assert done.returncode == 0, done.stderr
+    assert f"{other.name} of model.py goes on here, too" in done.stderr
     run = json.loads(done.stdout)
     assert run["state"] == "done"
     winner = run["winner"]

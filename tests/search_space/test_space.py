@@ -223,6 +223,15 @@ def test_a_dataset_that_holds_an_open_file_gets_no_workers():
     assert "open it when __getitem__ first runs" in space.out["prefetch"]
 
 
+def test_a_loader_that_waits_gets_more_workers_than_there_are_cores():
+    """Storage and networks serve many at once; a loader that computes has no use for them."""
+    waits, computes = (
+        build_space(replace(FACTS, loader_busy_share=share), CPU_MACHINE) for share in (0.05, 0.9)
+    )
+    assert waits.by_name["workers"].values == (0, 1, 2, 4, 8)
+    assert computes.by_name["workers"].values == (0, 1, 2)
+
+
 def test_a_stream_that_workers_would_repeat_gets_none():
     """Also where they are named: the message says how to share it out."""
     space = build_space(replace(FACTS, dataset_len=None, repeats_in_workers=True), CPU_MACHINE)

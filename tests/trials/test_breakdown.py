@@ -136,6 +136,25 @@ def test_thin_matrix_products_are_bound_by_memory(tmp_path):
     assert "too thin" in " ".join(verdict.evidence)
 
 
+def test_products_faster_than_the_fastest_are_told_as_such(tmp_path):
+    """More than all of the rate is no rate of theirs."""
+    breakdown = broken_down(one_step((GEMM, 0, 900, 5)), tmp_path)
+    verdict = bound_of(breakdown, flops_per_step=18e10, matmul_flops_per_s=1e14)
+    assert verdict.bound is Bound.ARITHMETIC
+    assert "the speed of this machine varies" in " ".join(verdict.evidence)
+    assert "200%" not in " ".join(verdict.evidence)
+
+
+def test_on_a_cpu_fewer_threads_are_advised(tmp_path):
+    """They wait for each other where operators are short, or something else runs."""
+    breakdown = broken_down(one_step((POINTWISE, 0, 900, 5)), tmp_path)
+    advised = {
+        kind: [a for a in bound_of(breakdown, device_kind=kind).advice if a.startswith("threads")]
+        for kind in ("cpu", "cuda")
+    }
+    assert [len(advised["cpu"]), len(advised["cuda"])] == [1, 0]
+
+
 def test_allocator_retries_are_capacity(tmp_path):
     """Where the allocator runs dry, the step is bound by memory, whatever else takes time."""
     breakdown = broken_down(one_step((GEMM, 0, 900, 5)), tmp_path)

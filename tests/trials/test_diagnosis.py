@@ -135,6 +135,32 @@ def test_item_in_the_loss_is_found(diagnosed):
     assert finding.line == line_of(file, "# here")
 
 
+ON_THE_HOST = """
+from torch.nn.utils.rnn import pack_padded_sequence
+def build_model():
+    return nn.ModuleList([nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)])
+def compute_loss(model, batch):
+    x, y = batch
+    packed = pack_padded_sequence(x.view(-1, 4, 4), torch.tensor([4, 3, 2, 1]), batch_first=True)
+    _, (last, _) = model[0](packed)
+    labels = nn.functional.one_hot(y, {classes})  # here
+    return model[1](last[0]).mean() + labels.float().mean()
+"""
+
+
+@pytest.mark.parametrize(
+    ("classes", "waits"), [("3", False), ("num_classes=3", False), ("", True)]
+)
+def test_what_is_read_on_a_cpu_alone_is_no_synchronisation(
+    classes, waits, diagnosed, write_workload
+):
+    """Lengths of packed sequences are on the host anyway; classes are counted where not given."""
+    extra = "def build_dataset(): return [(torch.randn(16), n % 3) for n in range(64)]\n"
+    path = write_workload(extra + ON_THE_HOST.replace("{classes}", classes))
+    found = [f for f in diagnosed(path).diagnosis.findings if f.kind is FindingKind.HOST_SYNC]
+    assert [f.line for f in found] == [line_of(path, "# here")] * waits
+
+
 def test_attention_by_hand_is_found(diagnosed):
     """On the line where the scores meet the values, with what replaces it."""
     file = BOUND / "attention.py"
@@ -248,6 +274,28 @@ LOSSES = {
         """,
         True,
     ),
+    "tokens as hard as each other": (
+        """
+        def build_model():
+            model = nn.Linear(16, 3)
+            nn.init.zeros_(model.weight)
+            return model
+        def collate_fn(samples):
+            rows, labels = zip(*samples)
+            return torch.stack(rows), torch.tensor([-100, labels[1], -100, -100])[: len(rows)]
+        """,
+        True,
+    ),
+    "no halves": (
+        """
+        def collate_fn(samples):
+            rows, labels = torch.utils.data.default_collate(samples)
+            return {"rows": rows, "labels": labels, "how": {1, 2}}
+        def compute_loss(model, batch):
+            return nn.functional.cross_entropy(model(batch["rows"]), batch["labels"])
+        """,
+        False,
+    ),
     "samples": ("", False),
     "at random": (
         """
@@ -278,13 +326,17 @@ LOSSES = {
 }
 
 
+CANNOT_BE_TOLD = {"at random", "for training alone", "no halves"}
+
+
 @pytest.mark.parametrize("case", LOSSES)
 def test_a_loss_that_depends_on_the_batch_is_found(case, diagnosed, write_workload):
     """Accumulating it in smaller parts would train another loss, without a word."""
     source, mixes = LOSSES[case]
     diagnosis = diagnosed(write_workload(source)).diagnosis
     found = [f for f in diagnosis.findings if f.kind is FindingKind.BATCH_LOSS]
-    assert ["loss of 4 samples" in f.what for f in found] == [True] * mixes
+    assert ["gradient of 4 samples" in f.what for f in found] == [True] * mixes
+    assert ("batch_loss" in diagnosis.unknown) is (case in CANNOT_BE_TOLD)
 
 
 def test_a_stalling_loader_is_found(diagnosed):

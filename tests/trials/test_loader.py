@@ -246,3 +246,15 @@ def test_a_file_that_a_dataset_holds_open_is_found_wherever_it_holds_it(tmp_path
             assert open_file(Subset(inner, [0])) is None
     inner.shards = file
     assert open_file(inner) is None  # closed
+
+
+def test_a_loader_that_waits_for_storage_is_seen_to(write_workload):
+    """Its process is hardly busy meanwhile."""
+    slow = """
+    class Slow(Rows):
+        def __getitem__(self, index):
+            time.sleep(0.01)
+            return super().__getitem__(index)
+    def build_dataset(): return Slow()
+    """
+    assert probe(write_workload(slow), CPU_MACHINE, 0).loader_busy_share < 0.2

@@ -9,6 +9,7 @@ from autotune.trials.profiling.breakdown import Breakdown
 # Of the measured matmul rate, below which matrix products cannot be limited by arithmetic: they
 # are so thin that reading their operands takes longer.
 _THIN = 0.1
+_MOST = 1.1  # of that rate; more says something of the machine, and nothing of the step
 # Seconds of the host for an operation, above which it is not the operations that keep it busy.
 _SLOW_HOST_US = 200.0
 _HALF_PRECISION = ("bf16", "fp16")
@@ -93,10 +94,19 @@ def _evidence(bound: Bound, breakdown: Breakdown, known: Circumstances) -> Itera
     yield _operations(breakdown, known)
     reached = efficiency(breakdown, known)
     if reached is not None and bound in (Bound.ARITHMETIC, Bound.MEMORY_BANDWIDTH):
-        thin = ", too thin to be limited by arithmetic" if _is_thin(breakdown, known) else ""
-        yield f"its matrix products reach {reached:.0%} of the rate of a large one{thin}"
+        yield _compared(reached)
     if bound is Bound.LAUNCHES:
         yield from _of_the_host(breakdown, known)
+
+
+def _compared(reached: float) -> str:
+    if reached > _MOST:
+        return (
+            "its matrix products were faster than a large one, measured a moment later: the speed "
+            "of this machine varies"
+        )
+    thin = ", too thin to be limited by arithmetic" if reached < _THIN else ""
+    return f"its matrix products reach {reached:.0%} of the rate of a large one{thin}"
 
 
 def _operations(breakdown: Breakdown, known: Circumstances) -> str:
@@ -128,6 +138,8 @@ def _advice(bound: Bound, known: Circumstances) -> Iterator[str]:
     yield from _ADVICE[bound]
     if known.device_kind == "cuda":
         yield from _ADVICE_FOR_GPUS.get(bound, ())
+    elif bound is not Bound.DATA:
+        yield "threads: fewer, where operators are short or other processes use the cores"
 
 
 _ADVICE: dict[Bound, tuple[str, ...]] = {

@@ -21,7 +21,7 @@ from autotune.trials.profiling.bound import Circumstances, Verdict, judge
 from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
 from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
 from autotune.trials.profiling.habits import is_profiled
-from autotune.trials.profiling.mixing import mixed_losses
+from autotune.trials.profiling.mixing import gradients_apart
 from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_per_s
 from autotune.trials.profiling.stalls import why_waiting
 from autotune.trials.profiling.traced import num_steps, trace_steps
@@ -87,7 +87,7 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     watched = _watched(subject, attempts)
     matmul = attempts.get("matmul_flops_per_s", lambda: _matmul(subject))
     loader = attempts.get("loader_samples_per_s", lambda: _loader(subject))
-    mixed = _mixed(subject)
+    mixed = _mixed(subject, attempts)
     # Last: it leaves a step that cannot be trained on as before.
     breaks = _graph_breaks(subject, request, attempts)
     flops = watched.flops / subject.batch_size if watched else request.flops_per_sample
@@ -233,19 +233,19 @@ def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
     return (Finding(kind=FindingKind.LOADER, what=what, advice=advice),)
 
 
-def _mixed(subject: Subject) -> tuple[Finding, ...]:
+def _mixed(subject: Subject, attempts: _Attempts) -> tuple[Finding, ...]:
     step = subject.step
     is_plain = not (is_compiled(step.plan) or step.is_recorded)
     if not (subject.is_alone and is_plain):
         return ()
-    losses = mixed_losses(step, step.move(subject.feed.next()))
-    if losses is None:
+    batch = step.move(subject.feed.next())
+    apart = attempts.get("batch_loss", lambda: gradients_apart(step, batch))
+    if apart is None:
         return ()
-    whole, halves = losses
     what = (
-        f"the loss of {subject.batch_size} samples is {whole:.4g}, and {halves:.4g} is the mean "
-        "over their halves: it depends on which samples are in a batch together, as with in-batch "
-        "negatives or a mean over tokens"
+        f"the gradient of {subject.batch_size} samples is {apart:.1%} of its length away from the "
+        "mean of their halves': the loss depends on which samples are in a batch together, as "
+        "with in-batch negatives or a mean over tokens"
     )
     advice = "mind that another batch_size trains another loss, accumulated or not"
     return (Finding(kind=FindingKind.BATCH_LOSS, what=what, advice=advice),)

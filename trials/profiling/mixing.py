@@ -1,11 +1,13 @@
 """Whether samples see each other in the loss, so that how they are batched changes the training.
 
 In-batch negatives and means over tokens do that; a mean over samples does not, in whatever parts
-it is accumulated. Told by a batch and its halves, in evaluation, where dropout and batch norm
-leave each sample by itself.
+it is accumulated. Told by the gradients of a batch and its halves: losses may be alike where all
+tokens are equally hard, as in a model that has learnt nothing. In evaluation, where dropout and
+batch norm leave each sample by itself.
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,34 +17,63 @@ from torch import Tensor, nn
 from autotune.trials.seeding import seed_all
 from autotune.trials.step import Step
 
-_DIFFERENT = 0.01  # relative; halves of as many tokens differ by rounding only
-_RANDOM = 1e-4  # relative, between two seeds
+_DIFFERENT = {"fp32": 0.01}  # relative; halves of as many tokens differ by rounding only
+_DIFFERENT_WHEN_ROUNDED = 0.05
+_RANDOM = 1e-3  # relative, between two seeds
+_MOST_NUMBERS = 50_000_000  # of a gradient
 
 
-def mixed_losses(step: Step, batch: Any) -> tuple[float, float] | None:
-    """Return the loss of the batch and the mean over its halves where they differ, else None.
-
-    None also where that cannot be told: the loss is random, or the batch has no halves.
+def gradients_apart(step: Step, batch: Any) -> float | None:
+    """Return how far the gradient of a batch is from the mean over its halves, None: not at all.
 
     Args:
         step: eager, on one rank.
         batch: on the step's device, of as many samples as its plan says.
+
+    Returns:
+        The norm of the difference over that of the gradient.
+
+    Raises:
+        ValueError: where it cannot be told, as the loss is random or the batch has no halves.
     """
     size = int(step.plan["batch_size"])
-    with torch.no_grad(), _in_evaluation(step.model):
-        try:
-            parts = [_part(batch, size, each) for each in _halves(size)]
-            whole, again = (_loss(step, batch, seed) for seed in range(2))
-            mean = sum(_loss(step, part, 0) for part in parts) / len(parts)
-        except Exception:  # noqa: BLE001  code for training alone, or batches of another shape
-            return None
-    is_random = abs(whole - again) > _RANDOM * abs(whole)
-    return None if is_random or abs(whole - mean) <= _DIFFERENT * abs(whole) else (whole, mean)
+    with _in_evaluation(step.model):
+        halves = [_part(batch, size, each) for each in _halves(size)]
+        whole, again = (_gradient(step, batch, seed) for seed in range(2))
+        if _apart(whole, again) > _RANDOM:
+            raise ValueError("the loss is random")
+        first, second = (_gradient(step, half, 0) for half in halves)
+    share = (size // 2) / size
+    pairs = zip(first, second, strict=True)
+    apart = _apart(whole, [share * one + (1.0 - share) * other for one, other in pairs])
+    enough = _DIFFERENT.get(str(step.plan.get("precision", "fp32")), _DIFFERENT_WHEN_ROUNDED)
+    return apart if apart > enough else None
 
 
-def _loss(step: Step, batch: Any, seed: int) -> float:
+def _gradient(step: Step, batch: Any, seed: int) -> list[Tensor]:
     seed_all(seed)
-    return float(step.loss(batch))
+    watched = _last_parameters(step.model)
+    found = torch.autograd.grad(step.loss(batch), watched, materialize_grads=True)
+    return [gradient.to_dense() for gradient in found]
+
+
+def _last_parameters(model: nn.Module) -> list[Tensor]:
+    """Return those nearest to the loss; what samples do to each other there shows in them."""
+    last, *others = reversed([p for p in model.parameters() if p.requires_grad])
+    numbers = itertools.accumulate((p.numel() for p in others), initial=last.numel())
+    totals = itertools.islice(numbers, 1, None)
+    near = (p for p, total in zip(others, totals, strict=True) if total <= _MOST_NUMBERS)
+    return [last, *near]
+
+
+def _apart(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    difference = [one - other for one, other in zip(ours, theirs, strict=True)]
+    length = _norm(ours)
+    return _norm(difference) / length if length else 0.0
+
+
+def _norm(gradient: list[Tensor]) -> float:
+    return float(torch.stack([torch.linalg.vector_norm(part) for part in gradient]).norm())
 
 
 @contextlib.contextmanager
@@ -59,8 +90,8 @@ def _in_evaluation(model: nn.Module) -> Iterator[None]:
 
 
 def _halves(size: int) -> list[slice]:
-    if size % 2:
-        raise ValueError("an odd number of samples has no halves")
+    if size < 2:
+        raise ValueError("a single sample has no halves")
     return [slice(0, size // 2), slice(size // 2, size)]
 
 

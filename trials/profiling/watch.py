@@ -4,6 +4,7 @@ import contextlib
 import io
 import math
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -100,11 +103,11 @@ def _synchronisations(
 ) -> Iterator[None]:
     """Note what waits for a GPU as torch reports it, and on a CPU what would wait for a GPU."""
     if device.type != "cuda":
-        with _Operators(sides, sightings):
+        with _ClassesGiven() as host, _Operators(sides, sightings, host):
             yield
         return
     before = torch.cuda.get_sync_debug_mode()
-    with _Operators(sides, None), warnings.catch_warnings():
+    with _Operators(sides), warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = _listener_to_warnings(sightings)
         torch.cuda.set_sync_debug_mode("warn")
@@ -124,22 +127,57 @@ def _listener_to_warnings(sightings: Sightings) -> Any:
     return show
 
 
-class _Operators(TorchDispatchMode):
-    """Sees each operator: those that read values go to `reads`, sides of products to `sides`."""
+class _ClassesGiven(TorchFunctionMode):
+    """Knows while `one_hot` checks classes that it was told, which it does on a CPU alone."""
 
-    def __init__(self, sides: set[int], reads: Sightings | None) -> None:
+    is_on = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Do as without us."""
+        classes = (*args[1:], *(kwargs or {}).values())
+        self.is_on = func is F.one_hot and any(each >= 0 for each in classes)
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.is_on = False
+
+
+class _Operators(TorchDispatchMode):
+    """Sees each operator: those that read values go to `reads`, sides of products to `sides`.
+
+    Args:
+        sides: of the products' matrices.
+        reads: None where torch itself tells what waits.
+        host: what reads on a CPU alone.
+    """
+
+    def __init__(
+        self,
+        sides: set[int],
+        reads: Sightings | None = None,
+        host: _ClassesGiven | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        self._sides, self._reads = sides, reads
+        self._sides, self._reads, self._host = sides, reads, host
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         """Look, then do as without us."""
-        if self._reads is not None and func in _READS:
+        if self._reads is not None and func in _READS and not self._is_on_host():
             self._reads.note(_READS[func])
         if func in _PRODUCTS:
             self._sides.update(_sides(args))
         return func(*args, **(kwargs or {}))
+
+    def _is_on_host(self) -> bool:
+        """Whether a GPU would not be waited for: lengths of packed sequences are never on it."""
+        if self._host is not None and self._host.is_on:
+            return True
+        frames = traceback.walk_stack(sys._getframe())  # noqa: SLF001  as `inspect` does
+        return any(frame.f_code.co_filename == nn.modules.rnn.__file__ for frame, _ in frames)
 
 
 def _sides(args: Sequence[Any]) -> Iterator[int]:

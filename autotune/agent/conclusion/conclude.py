@@ -8,7 +8,7 @@ from autotune.agent.conclusion.numerics import is_suspect
 from autotune.agent.history import Done, History
 from autotune.agent.objectives.objective import Figures, in_gib
 from autotune.errors import NothingRanError
-from autotune.search_space.plan import describe_diff
+from autotune.search_space.plan import Plan, describe_diff
 from autotune.storage.records import Winner
 from autotune.trials.result import Purpose
 
@@ -77,7 +77,11 @@ def _confirmed_winner(entry: Confirmed, history: History) -> Winner:
         baseline_memory_bytes=entry.baseline.memory_bytes,
         how=entry.speedup.how,
         changes=changes(entry.plan, history),
-        remarks=(*remarks(entry.plan, history), *_disqualified(history)),
+        remarks=(
+            *_too_wide(entry, history),
+            *remarks(entry.plan, history),
+            *_disqualified(history),
+        ),
     )
     return _weighed(winner, entry.figures, entry.baseline, history)
 
@@ -91,11 +95,8 @@ def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) 
             f", but another plan with precision={best.plan['precision']} failed its check of the "
             "numerics, and there was no time for this one's own; give a longer --budget"
         )
-    if best.speedup.low < 1.0 and best.speedup.half_width > _TOO_WIDE:
-        why += (
-            ", too uncertain to tell: the same plan differs so much between processes here; try "
-            "again with nothing else running, or with a longer --budget"
-        )
+    if best.speedup.low < 1.0:
+        why += "".join(f"; {words}" for words in _too_wide(best, history))
     gives = history.objective.outcome(best.figures, best.baseline)
     kept = _keep(baseline, history, f"{why}: {gives}" if gives else why, best.baseline)
     return replace(
@@ -108,6 +109,23 @@ def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) 
         baseline_throughput=best.figures.throughput / best.speedup.ratio,
         how=best.speedup.how,
     )
+
+
+def _too_wide(entry: Confirmed, history: History) -> tuple[str, ...]:
+    """Say where processes of one plan differ so much that their ratio means little."""
+    if entry.speedup.half_width <= _TOO_WIDE:
+        return ()
+    own, baseline = (_range(plan, history) for plan in (entry.plan, history.reference))
+    words = (
+        f"this is uncertain, as processes of one plan differ here: the baseline gave {baseline}, "
+        f"the other plan {own}; try again with nothing else running, or with a longer --budget"
+    )
+    return (words,)
+
+
+def _range(plan: Plan, history: History) -> str:
+    found = [trial.throughput for trial in history.done if trial.plan == plan and trial.throughput]
+    return f"{min(found):,.4g} to {max(found):,.4g} samples/s in {len(found)} of them"
 
 
 def _keep(baseline: Done, history: History, why: str, again: Figures | None = None) -> Winner:

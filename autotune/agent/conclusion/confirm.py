@@ -150,11 +150,15 @@ def attempts(plan: Plan, history: History) -> int:
 def flipped_back(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
     """Yield each knob that the plan changes, with the plan without that change.
 
-    Those of another setting, such as workers' prefetch, come last: the baseline has none, and they
-    go back to their first value.
+    What changes the numbers most has to prove its worth first. Knobs of another setting, such as
+    workers' prefetch, come last: the baseline has none, and they go back to their first value.
     """
     baseline, domains = history.reference, history.space.by_name
-    for name in sorted(plan, key=lambda name: name not in baseline):
+
+    def place(name: str) -> tuple[bool, int]:
+        return name not in baseline, -domains[name].knob.numerics.rank
+
+    for name in sorted(plan, key=place):
         own = baseline.get(name, domains[name].values[0])
         if plan[name] == own or name == FOLLOWS:
             continue

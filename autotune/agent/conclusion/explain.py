@@ -1,15 +1,20 @@
 """What each setting of the winner is worth, and what the user must know about it."""
 
+import math
 from collections.abc import Iterator
 
 from autotune.agent.conclusion.confirm import flipped_back
 from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_surprises
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.forecast.levers import in_words
+from autotune.agent.forecast.speed import Forecast, deviation
 from autotune.agent.history import History
 from autotune.search_space.plan import Plan, Value, describe_diff
 from autotune.search_space.space import on_ranks
 from autotune.trials.diagnosis import Bound
+from autotune.trials.result import Measurement
+
+_SURE = 1.96  # deviations, for 95 %
 
 
 def changes(plan: Plan, history: History) -> dict[str, str]:
@@ -75,9 +80,20 @@ def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
     # A trial that was stopped early ran slower; by how much is only roughly known.
     bound = "about " if theirs.raced else ""
     worth = f"{bound}{effect} over {name}={old}, all else equal (one process each)"
+    if not history.objective.weighs_memory:
+        worth += _in_doubt(ours, theirs, history)
     if without in unconfirmed_surprises(history):
         worth += "; better without it, but no time was left to confirm that"
     return worth
+
+
+def _in_doubt(ours: Measurement, theirs: Measurement, history: History) -> str:
+    """Say that two processes differ by no more than two of one plan may."""
+    between = Forecast(history, history.space.site.hardware).between_processes
+    noise = math.hypot(*(deviation(m, between) for m in (ours, theirs)))
+    if abs(math.log(ours.throughput / theirs.throughput)) > _SURE * noise:
+        return ""
+    return f", which may differ by {math.expm1(_SURE * noise):.0%} for no reason"
 
 
 def _origin(name: str, plan: Plan, history: History) -> str:

@@ -52,7 +52,7 @@ class Loading:
         loader_s = self._loader_s(workers, batch) * slower
         if not workers:
             return compute_s + loader_s
-        taken_s = _share_taken(plan, self.crew.cores) * compute_s
+        taken_s = self.crew.share_taken(plan) * compute_s
         return max(compute_s + _HANDING_OVER_S / (batch * self.num_ranks), loader_s + taken_s)
 
     def doubt(self, plan: Plan) -> float:
@@ -98,10 +98,12 @@ class Crew:
     Attributes:
         cores: that the loop computes on, too; None where a device computes.
         samples: of an epoch on each rank, None where nothing ends.
+        busy: part of the time that loading keeps a core busy; the rest it waits for storage.
     """
 
     cores: int | None
     samples: int | None
+    busy: float
 
     def at_once(self, workers: int, batch: int) -> float:
         """Return it in the mean over an epoch, at whose end they wait for the next one.
@@ -111,11 +113,18 @@ class Crew:
         if not workers:
             return 1.0
         if self.cores is not None:
-            return min(workers, self.cores)
+            return min(workers, self.cores / max(self.busy, _LEAST_SHARE))
         if self.samples is None:
             return workers
         batches = max(1, self.samples // batch)
         return batches / math.ceil(batches / workers)
+
+    def share_taken(self, plan: Plan) -> float:
+        """Return the share of the cores that computing takes from the workers meanwhile."""
+        threads, workers = int(plan.get("threads", 1)), int(plan.get("workers", 0))
+        if self.cores is None or threads + workers * self.busy <= self.cores:
+            return 0.0
+        return min(1.0, threads / self.cores)
 
 
 def _around(batch: int, known: list[int]) -> tuple[int, int]:
@@ -133,7 +142,7 @@ def loading_of(history: History) -> Loading:
         workers, batch = int(trial.plan.get("workers", 0)), int(trial.plan["batch_size"])
         if not waits_for_data(trial) and workers:
             continue
-        alone_s = _loader_s(trial, workers, crew.cores) * crew.at_once(workers, batch)
+        alone_s = _loader_s(trial, workers, crew) * crew.at_once(workers, batch)
         known.setdefault((workers, batch), []).append(alone_s)
         measured.add(_setup(trial.plan))
     return Loading(
@@ -148,7 +157,7 @@ def _crew(history: History) -> Crew:
     site, facts = history.space.site, history.space.facts
     cores = site.cores_per_rank if site.hardware.device_kind == "cpu" else None
     samples = facts.dataset_len and facts.dataset_len // history.space.num_ranks
-    return Crew(cores=cores, samples=samples)
+    return Crew(cores=cores, samples=samples, busy=facts.loader_busy_share)
 
 
 def _setup(plan: Plan) -> Plan:
@@ -165,16 +174,8 @@ def computing_share(trial: Done) -> float:
     return max(_LEAST_SHARE, 1.0 - wait_share(trial))
 
 
-def _loader_s(trial: Done, workers: int, cores: int | None) -> float:
+def _loader_s(trial: Done, workers: int, crew: Crew) -> float:
     """A loop that waits for its workers is as slow as they are, with the cores that it leaves."""
     if not workers:
         return wait_share(trial) / trial.throughput
-    return 1.0 / trial.throughput - _share_taken(trial.plan, cores) * compute_s(trial)
-
-
-def _share_taken(plan: Plan, cores: int | None) -> float:
-    """Return the share of the cores that computing takes from the workers while it goes on."""
-    threads, workers = int(plan.get("threads", 1)), int(plan.get("workers", 0))
-    if cores is None or threads + workers <= cores:
-        return 0.0
-    return min(1.0, threads / cores)
+    return 1.0 / trial.throughput - crew.share_taken(trial.plan) * compute_s(trial)

@@ -23,6 +23,7 @@ from autotune.agent.forecast.roofline import Roofline
 from autotune.agent.history import FOLLOWS_BATCH, Done, History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
+from autotune.trials.result import Measurement
 
 _DOUBT_ABOUT_GAIN = 0.5  # deviation of the log speed, as a part of what a setting promises
 _LENGTH = 0.7  # between promises that are related, in the log speed
@@ -197,7 +198,8 @@ class Forecast:
 
     def _noise(self, fit: _Fit) -> list[float]:
         """Return the variance of the noise in each trial."""
-        return [_deviation(trial, fit.between_processes) ** 2 for trial in self._trials]
+        measured = (trial.result.measurement for trial in self._trials)
+        return [deviation(m, fit.between_processes) ** 2 for m in measured if m]
 
     @cached_property
     def _among_trials(self) -> Array:
@@ -293,9 +295,8 @@ def _summed(parts: Array, farther: Array) -> Array:
     return np.asarray(np.tensordot(farther**2, parts, axes=1), dtype=np.float64)
 
 
-def _deviation(trial: Done, between_processes: float) -> float:
-    measurement = trial.result.measurement
-    assert measurement is not None
+def deviation(measurement: Measurement, between_processes: float) -> float:
+    """Return how far a process may be off its plan's level, as a deviation of the logarithm."""
     raced = _RACED if measurement.raced else 0.0
     return math.hypot(between_processes, measurement.log_half_width / 2, raced)
 
