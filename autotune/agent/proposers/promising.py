@@ -22,6 +22,8 @@ _AT_ONCE = 16  # proposals of others that are compared with each other
 _AROUND = 3  # plans whose changes are looked at, the best first
 _NEAR_BEST = 0.9  # of its value, for those after it
 _STEPS = 10  # of a trial, at the least: the first one, warm-up, windows
+# Batches of each worker that are timed after its queue was emptied, and seconds for both at most.
+_TO_TIME, _EMPTYING_S = 2, 4.0
 _PRICE = 0.005  # gain in the log throughput that each time of the baseline's trial must be worth
 _LEAST_PART = 0.2  # of the gain that is worth a trial, for a guarded value among many changes
 _LIKELY = 0.5  # to run and to fit, for a change to be one of many at once
@@ -128,7 +130,9 @@ class Promising:
     def _trial_s(self, plan: Plan, outlook: Prospect, history: History) -> float:
         # A large batch makes long steps, and a trial has so many of them.
         samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
-        steps_s = _STEPS * samples / outlook.throughput
+        step_s = samples / outlook.throughput
+        queue = int(plan.get("workers", 0)) * (int(plan.get("prefetch", 0)) + _TO_TIME)
+        steps_s = _STEPS * step_s + min(_EMPTYING_S, queue * step_s)
         return max(steps_s, expected_s(plan, history, self.hardware))
 
     def _together(self, base: Done, history: History, forecast: Prospects) -> Iterator[Plan]:
