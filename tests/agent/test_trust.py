@@ -134,6 +134,9 @@ def test_a_baseline_that_fails_when_measured_again_is_named():
     winner = conclude(confirmed_run((half, Purpose.PRESET, ok(250.0)), *again), 0.01)
     assert not winner.confirmed
     assert "the baseline, measured again, ended as crash (it died)" in winner.remarks[0]
+    again = [({}, Purpose.CONFIRM, ok(50.0))]
+    winner = conclude(confirmed_run((half, Purpose.PRESET, ok(250.0)), *again), 0.01)
+    assert "no time was left to measure it again" in winner.remarks[0]
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.05])

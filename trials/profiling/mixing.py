@@ -37,20 +37,21 @@ def gradients_apart(step: Step, batch: Any) -> float | None:
         ValueError: where it cannot be told, as the loss is random or the batch has no halves.
     """
     size = int(step.plan["batch_size"])
-    with _in_evaluation(step.model):
-        halves = [_part(batch, size, each) for each in _halves(size)]
-        whole, again = (_gradient(step, batch, seed) for seed in range(2))
-        if _apart(whole, again) > _RANDOM:
-            raise ValueError("the loss is random")
-        first, second = (_gradient(step, half, 0) for half in halves)
-    share = (size // 2) / size
-    pairs = zip(first, second, strict=True)
-    apart = _apart(whole, [share * one + (1.0 - share) * other for one, other in pairs])
+    halves = [_part(batch, size, each) for each in _halves(size)]
     enough = _DIFFERENT.get(str(step.plan.get("precision", "fp32")), _DIFFERENT_WHEN_ROUNDED)
-    return apart if apart > enough else None
+    with _in_evaluation(step.model):
+        whole, first, second = (_gradient(step, part) for part in (batch, *halves))
+        share = (size // 2) / size
+        pairs = zip(first, second, strict=True)
+        apart = _apart(whole, [share * one + (1.0 - share) * other for one, other in pairs])
+        if apart <= enough:
+            return None
+        if _apart(first, _gradient(step, halves[0], seed=1)) > _RANDOM:
+            raise ValueError("the loss is random")
+    return apart
 
 
-def _gradient(step: Step, batch: Any, seed: int) -> list[Tensor]:
+def _gradient(step: Step, batch: Any, seed: int = 0) -> list[Tensor]:
     seed_all(seed)
     watched = _last_parameters(step.model)
     found = torch.autograd.grad(step.loss(batch), watched, materialize_grads=True)

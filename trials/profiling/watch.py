@@ -136,10 +136,11 @@ class _ClassesGiven(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         """Do as without us."""
-        classes = (*args[1:], *(kwargs or {}).values())
-        self.is_on = func is F.one_hot and any(each >= 0 for each in classes)
+        given = kwargs or {}
+        num_classes = args[1] if len(args) > 1 else given.get("num_classes", -1)
+        self.is_on = func is F.one_hot and num_classes >= 0
         try:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **given)
         finally:
             self.is_on = False
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from autotune.agent.conclusion.explain import baseline_remarks, changes, remarks
 from autotune.agent.conclusion.finalists import Confirmed, choose, confirmed, disqualified
 from autotune.agent.conclusion.numerics import is_suspect
-from autotune.agent.history import Done, History
+from autotune.agent.history import Done, History, conclusive
 from autotune.agent.objectives.objective import Figures, in_gib
 from autotune.errors import NothingRanError
 from autotune.search_space.plan import Plan, describe_diff
@@ -167,8 +167,8 @@ def _weighed(winner: Winner, own: Figures, baseline: Figures, history: History) 
 
 
 def _why_not_confirmed(baseline: Done, history: History) -> str:
-    again = [t for t in history.of(Purpose.CONFIRM) if t.plan == baseline.plan]
-    if not again:
+    again = conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == baseline.plan)
+    if not again or any(trial.throughput for trial in again):
         return "not confirmed: no time was left to measure it again; give a longer --budget"
     result = again[-1].result
     return (
