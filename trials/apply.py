@@ -132,7 +132,7 @@ def process_settings(plan: Plan) -> Iterator[None]:
         if plan.get("precision", "fp32") == "tf32":
             settings.enter_context(_tf32())
         if plan.get("cudnn_benchmark", False):
-            settings.enter_context(_having(torch.backends.cudnn, "benchmark", value=True))
+            settings.enter_context(having(torch.backends.cudnn, "benchmark", value=True))
         if "threads" in plan:
             settings.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(int(plan["threads"]))
@@ -147,7 +147,7 @@ def _padded_products() -> contextlib.AbstractContextManager[None]:
     """Spare the compiler its timings, in which copies count that it fuses with what is around."""
     from torch._inductor import config  # noqa: PLC0415  2 s that eager plans need not wait
 
-    return _having(config, "force_shape_pad", value=True)
+    return having(config, "force_shape_pad", value=True)
 
 
 @contextlib.contextmanager
@@ -155,7 +155,7 @@ def _tf32() -> Iterator[None]:
     try:
         before = torch.get_float32_matmul_precision()
     except RuntimeError:  # the workload uses the settings of torch 2.9, which do not mix with it
-        with _having(torch.backends.cuda.matmul, "fp32_precision", value="tf32"):
+        with having(torch.backends.cuda.matmul, "fp32_precision", value="tf32"):
             yield
         return
     torch.set_float32_matmul_precision("high")
@@ -166,7 +166,8 @@ def _tf32() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _having(owner: Any, name: str, *, value: Any) -> Iterator[None]:
+def having(owner: Any, name: str, *, value: Any) -> Iterator[None]:
+    """Give an object or a module another value of an attribute, and its own one back."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
