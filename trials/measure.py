@@ -50,7 +50,7 @@ class Meter:
         self.feed = Feed(step.loader)
         self._first_loss = math.nan
         self._last_loss = math.nan
-        self._step_s = math.nan
+        self._step_s, self._burst_steps = math.nan, 1.0
         self._early_peak_bytes = 0
         self._early_retries = 0
 
@@ -76,21 +76,25 @@ class Meter:
     def warm_up(self) -> None:
         """Step until the step time settles, then empty the loader's queue."""
         times: list[float] = []
+        computing: list[float] = []
         start = time.perf_counter()
         while not self._is_settled(times, *self._ranks.worst(time.perf_counter() - start)):
-            begin = time.perf_counter()
+            begin, waited_s = time.perf_counter(), self.feed.wait_s
             self._run(1)
-            times += self._ranks.worst(time.perf_counter() - begin)
+            took_s = time.perf_counter() - begin
+            computing.append(took_s - (self.feed.wait_s - waited_s))
+            times += self._ranks.worst(took_s)
         step_s = statistics.median(times[-_SETTLED_STEPS:])
         loading_s = (self.feed.drain() or 0.0) * self._step.accumulation
-        (self._step_s,) = self._ranks.worst(max(step_s, loading_s))
+        burst = self._burst() if loading_s > statistics.median(computing) else 1
+        self._step_s, self._burst_steps = self._ranks.worst(max(step_s, loading_s), burst)
         self._run(1)
         self._forget_early_memory()
 
     def windows(self, interesting_above: float | None) -> tuple[list[Window], bool]:
         """Measure until the interval is narrow or time is up; return the windows, and if raced."""
         protocol = self._protocol
-        steps = max(1, math.ceil(protocol.window_s / self._step_s))
+        steps = self._whole_bursts(protocol.window_s / self._step_s)
         windows: list[Window] = []
         begin = time.perf_counter()
         while True:
@@ -102,7 +106,17 @@ class Meter:
                 return windows, False
             # Steps got shorter than the estimate: short windows would measure the clock.
             if window.seconds < protocol.window_s:
-                steps = math.ceil(steps * 1.1 * protocol.window_s / window.seconds)
+                steps = self._whole_bursts(steps * 1.1 * protocol.window_s / window.seconds)
+
+    def _burst(self) -> int:
+        """Return the steps in which each worker gives a batch: all at once, where they wait."""
+        workers = int(getattr(self.feed.loader, "num_workers", 0) or 1)
+        return workers // math.gcd(workers, self._step.accumulation)
+
+    def _whole_bursts(self, steps: float) -> int:
+        """Return at least so many steps that no window has a part of a burst."""
+        burst = int(self._burst_steps)
+        return burst * max(1, math.ceil(steps / burst))
 
     def exposed_communication(self) -> float | None:
         """Trace two more steps; return the worst rank's share, None where nothing can be seen.

@@ -43,6 +43,16 @@ def compute_loss(model, batch):
     assert result.measurement.throughput < 1.2 * fastest
 
 
+def test_a_window_holds_whole_bursts(write_workload, run_plan):
+    """Two workers that wait alike give two batches at once, and then none."""
+    slow = write_workload(SLOW_ROWS.replace("0.005", "0.05"))
+    for workers, whole in ((2, True), (0, False)):
+        result = run_plan(slow, {"workers": workers})
+        assert result.measurement, result.error
+        steps = [window.steps for window in result.measurement.windows]
+        assert all(count % 2 == 0 for count in steps) is whole
+
+
 def test_waiting_for_data_is_part_of_a_step(write_workload, run_plan):
     """Throughput is end to end, and the share of waiting is known."""
     result = run_plan(write_workload(SLOW_ROWS))
