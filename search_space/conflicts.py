@@ -11,7 +11,7 @@ FSDP = ("fsdp_zero2", "fsdp_zero3", "hsdp")
 _FUSED_ON_PARTS = ("Adam", "AdamW")
 _HALF = ("bf16", "fp16")
 # Modes of the compiler that record CUDA graphs.
-CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+_CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def _is_recorded(plan: Plan) -> bool:
 
 def records_parts(plan: Plan) -> bool:
     """Whether the compiler records CUDA graphs of what it compiles."""
-    return plan.get("compile_mode", "off") in CUDA_GRAPH_MODES
+    return plan.get("compile_mode", "off") in _CUDA_GRAPH_MODES
 
 
 def casts_blocks(plan: Plan) -> bool:

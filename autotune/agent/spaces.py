@@ -40,7 +40,8 @@ def spaces_of(
     fixed = tuple((name, text) for name, text in narrowing.fix if name not in _ONLY_AMONG_RANKS)
     of_scouts = replace(narrowing, fix=fixed)
     # A scout accumulates as a rank does: over the rank's share of the global batch.
-    of_rank = replace(facts, global_batch_size=_share(facts.global_batch_size, num_ranks))
+    share = facts.global_batch_size and facts.global_batch_size // num_ranks
+    of_rank = replace(facts, global_batch_size=share)
     scouting = build_space(of_rank, hardware, of_scouts)
     # What ranks cannot have, no scout shall win by.
     missing = tuple(
@@ -51,10 +52,6 @@ def spaces_of(
     if missing:
         scouting = build_space(of_rank, hardware, replace(of_scouts, fix=(*fixed, *missing)))
     return Spaces(whole=whole, scouting=scouting)
-
-
-def _share(global_batch_size: int | None, num_ranks: int) -> int | None:
-    return None if global_batch_size is None else global_batch_size // num_ranks
 
 
 def this_machine(num_ranks: int) -> Hardware:

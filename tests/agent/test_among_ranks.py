@@ -77,19 +77,8 @@ def test_scouts_accumulate_as_a_rank_does():
 
 def scouted(cap_bytes, *scouts):
     """Return a history on four devices, its baseline measured, after these scouts."""
-    space = build_space(GPT, FOUR)
-    done = tuple(
-        Done(
-            number=n,
-            plan=space.plan(changes),
-            purpose=Purpose.PRESET if n > 1 else Purpose.BASELINE,
-            reason="",
-            result=result,
-        )
-        for n, (changes, result) in enumerate(scouts, 1)
-    )
-    scouts = History(space=space, memory_cap_bytes=cap_bytes, done=done)
-    return replace(ranks_history(({}, ok(190.0, memory=20 * GIB))), scouts=scouts)
+    found = replace(ranks_history(*scouts, num_ranks=1), memory_cap_bytes=cap_bytes)
+    return replace(ranks_history(({}, ok(190.0, memory=20 * GIB))), scouts=found)
 
 
 def test_scouts_whose_baseline_leaves_no_headroom_are_adopted():
@@ -108,17 +97,10 @@ def test_loading_is_expected_by_the_batch_of_a_rank():
     """More ranks load and compute side by side: workers are worth as much to each."""
     gains = []
     for num_ranks in (1, 4):
-        space = build_space(GPT, FOUR, num_ranks=num_ranks)
         throughput = num_ranks * GPT.batch_size / 0.004
-        own = Done(
-            number=1,
-            plan=space.baseline,
-            purpose=Purpose.BASELINE,
-            reason="",
-            result=ok(throughput, wait=0.1),
-        )
-        seen = History(space=space, memory_cap_bytes=133 * GIB, done=(own,))
-        (outlook,) = Forecast(seen, FOUR).of([space.plan({"workers": 2, "batch_size": 32})])
+        seen = ranks_history(({}, ok(throughput, wait=0.1)), num_ranks=num_ranks)
+        plan = seen.space.plan({"workers": 2, "batch_size": 32})
+        (outlook,) = Forecast(seen, FOUR).of([plan])
         gains.append(outlook.throughput / throughput)
     assert gains[1] == pytest.approx(gains[0], rel=0.02)
 
@@ -157,9 +139,9 @@ def test_casting_blocks_is_checked_where_the_precision_is_the_users_own():
     assert not needs_check(space.plan({"sharding": "zero1"}), seen)
 
 
-def ranks_history(*trials, facts=GPT):
-    """Return a history on four devices of `(changes, result)` pairs, the first the baseline."""
-    space = build_space(facts, FOUR, num_ranks=4)
+def ranks_history(*trials, facts=GPT, num_ranks=4):
+    """Return a history on so many devices of `(changes, result)` pairs, the first the baseline."""
+    space = build_space(facts, FOUR, num_ranks=num_ranks)
     done = tuple(
         Done(
             number=n,
@@ -167,7 +149,7 @@ def ranks_history(*trials, facts=GPT):
             purpose=Purpose.PRESET if n > 1 else Purpose.BASELINE,
             reason="",
             result=result,
-            num_ranks=4,
+            num_ranks=num_ranks,
         )
         for n, (changes, result) in enumerate(trials, 1)
     )

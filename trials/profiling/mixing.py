@@ -60,13 +60,12 @@ def _gradient(step: Step, batch: Any, seed: int = 0) -> list[Tensor]:
     return [gradient.to_dense() for gradient in found]
 
 
-def _last_parameters(model: nn.Module) -> list[Tensor]:
+def _last_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Return those nearest to the loss; what samples do to each other there shows in them."""
-    last, *others = reversed([p for p in model.parameters() if p.requires_grad])
-    numbers = itertools.accumulate((p.numel() for p in others), initial=last.numel())
-    totals = itertools.islice(numbers, 1, None)
-    near = (p for p, total in zip(others, totals, strict=True) if total <= _MOST_NUMBERS)
-    return [last, *near]
+    last_first = [p for p in model.parameters() if p.requires_grad][::-1]
+    totals = itertools.accumulate(p.numel() for p in last_first)
+    near = [p for p, total in zip(last_first, totals, strict=True) if total <= _MOST_NUMBERS]
+    return near or last_first[:1]
 
 
 def _apart(ours: list[Tensor], theirs: list[Tensor]) -> float:

@@ -118,7 +118,7 @@ def _too_wide(entry: Confirmed, history: History) -> tuple[str, ...]:
     own, baseline = (_range(plan, history) for plan in (entry.plan, history.reference))
     words = (
         f"this is uncertain, as processes of one plan differ here: the baseline gave {baseline}, "
-        f"the other plan {own}; try again with nothing else running, or with a longer --budget"
+        f"the plan beside it {own}; try again with nothing else running, or with a longer --budget"
     )
     return (words,)
 

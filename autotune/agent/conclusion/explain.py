@@ -19,8 +19,9 @@ _SURE = 1.96  # deviations, for 95 %
 
 def changes(plan: Plan, history: History) -> dict[str, str]:
     """Return for each setting that `plan` changes what it is worth, or why it is there."""
+    between = Forecast(history, history.space.site.hardware).between_processes
     flips = flipped_back(plan, history)
-    told = {name: _worth(name, plan, without, history) for name, without in flips}
+    told = {name: _worth(name, plan, without, history, between) for name, without in flips}
     # What follows from other settings has no worth of its own.
     rest = {name: old for name, old in _changed(plan, history) if name not in told}
     return told | {name: in_words(name, plan[name], old) for name, old in rest.items()}
@@ -67,7 +68,9 @@ def _changed(plan: Plan, history: History) -> Iterator[tuple[str, Value]]:
             yield name, old
 
 
-def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
+def _worth(
+    name: str, plan: Plan, without: Plan, history: History, between_processes: float
+) -> str:
     ours, theirs = history.measured.get(plan), history.measured.get(without)
     old = without.values.get(name)
     if ours is None or theirs is None:
@@ -81,16 +84,15 @@ def _worth(name: str, plan: Plan, without: Plan, history: History) -> str:
     bound = "about " if theirs.raced else ""
     worth = f"{bound}{effect} over {name}={old}, all else equal (one process each)"
     if not history.objective.weighs_memory:
-        worth += _in_doubt(ours, theirs, history)
+        worth += _in_doubt(ours, theirs, between_processes)
     if without in unconfirmed_surprises(history):
         worth += "; better without it, but no time was left to confirm that"
     return worth
 
 
-def _in_doubt(ours: Measurement, theirs: Measurement, history: History) -> str:
+def _in_doubt(ours: Measurement, theirs: Measurement, between_processes: float) -> str:
     """Say that two processes differ by no more than two of one plan may."""
-    between = Forecast(history, history.space.site.hardware).between_processes
-    noise = math.hypot(*(deviation(m, between) for m in (ours, theirs)))
+    noise = math.hypot(*(deviation(m, between_processes) for m in (ours, theirs)))
     if abs(math.log(ours.throughput / theirs.throughput)) > _SURE * noise:
         return ""
     return f", which may differ by {math.expm1(_SURE * noise):.0%} for no reason"

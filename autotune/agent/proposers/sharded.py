@@ -7,7 +7,8 @@ from autotune.agent.focus import inside_a_rank
 from autotune.agent.forecast.levers import LOADER_KNOBS, in_words, sharding_speed
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
-from autotune.search_space.conflicts import CUDA_GRAPH_MODES, FSDP
+from autotune.search_space.conflicts import FSDP, records_parts
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Space
 from autotune.trials.result import Outcome, Purpose
@@ -73,18 +74,17 @@ def runnable(changes: dict[str, Value], base: Plan, space: Space) -> Plan:
     FSDP goes with compiled blocks: each is gathered, run and freed as one, and compiles faster
     than the model.
     """
-    values = {**base.values, **changes}
-    if values.get("sharding") in FSDP:
-        values |= _beside_fsdp(values, space)
-    plan = Plan.of(values)
+    plan = Plan.of({**base.values, **changes})
+    if plan.get("sharding", "ddp") in FSDP:
+        plan = Plan.of({**plan.values, **_beside_fsdp(plan, space)})
     return space.possible({}, plan) or space.adopt(plan)
 
 
-def _beside_fsdp(values: dict[str, Value], space: Space) -> dict[str, Value]:
+def _beside_fsdp(plan: Plan, space: Space) -> dict[str, Value]:
     wanted: dict[str, Value] = {}
-    if values.get("compile_mode", "off") != "off":
+    if is_compiled(plan):
         wanted["compile_scope"] = "block"
-    if values.get("compile_mode") in CUDA_GRAPH_MODES:
+    if records_parts(plan):
         wanted["compile_mode"] = "default"
     offered = space.by_name
     return {n: v for n, v in wanted.items() if n in offered and v in offered[n].values}
