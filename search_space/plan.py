@@ -24,6 +24,10 @@ class Plan:
 
     items: tuple[tuple[str, Value], ...]
     ranks: int | None = field(default=None, compare=False)
+    _values: dict[str, Value] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_values", dict(self.items))
 
     @classmethod
     def of(cls, values: Mapping[str, Value]) -> "Plan":
@@ -32,24 +36,24 @@ class Plan:
 
     def __getitem__(self, knob: str) -> Value:
         """Return the knob's value, or raise KeyError where the knob does not apply."""
-        return self.values[knob]
+        return self._values[knob]
 
     def __contains__(self, knob: object) -> bool:
         """Whether the knob applies in this plan."""
-        return any(name == knob for name, _ in self.items)
+        return knob in self._values
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the knobs' names."""
         return (name for name, _ in self.items)
 
     @property
-    def values(self) -> dict[str, Value]:
-        """The plan as a new dictionary."""
-        return dict(self.items)
+    def values(self) -> Mapping[str, Value]:
+        """The values by their knob's name, in canonical order."""
+        return self._values
 
     def get(self, knob: str, default: Value) -> Value:
         """Return the knob's value, or `default` where the knob does not apply."""
-        return self.values.get(knob, default)
+        return self._values.get(knob, default)
 
     def diff(self, other: "Plan") -> dict[str, tuple[Value | None, Value | None]]:
         """Return `{knob: (value here, value there)}` where they differ; None: does not apply."""
@@ -64,8 +68,13 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def spell(value: Value) -> str:
+    """Return the value as the command line and the plan file write it: `true`, `64`, `bf16`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def describe_diff(plan: Plan, baseline: Plan) -> str:
     """Return `precision=bf16 workers=4`: what `plan` changes, or `baseline` for nothing."""
     changed = plan.diff(baseline)
-    shown = [f"{name}={value}" for name, (value, _) in changed.items() if value is not None]
+    shown = [f"{name}={spell(value)}" for name, (value, _) in changed.items() if value is not None]
     return " ".join(shown) or "baseline"

@@ -39,3 +39,8 @@ class Site:
             return max((size for size in self.fitting_batches if size <= own), default=1)
         samples = self.facts.dataset_len
         return own if samples is None else max(1, min(own, samples // self.num_ranks))
+
+
+def on_ranks(num_ranks: int) -> str:
+    """Return ` on each of 4 ranks`, or nothing where there is only one."""
+    return "" if num_ranks == 1 else f" on each of {num_ranks} ranks"

@@ -6,19 +6,23 @@ Every plan that runs comes out of `Space.plan`, so it is complete, valid and can
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autotune.errors import PlanError, UsageError, nearest
-from autotune.search_space.conflicts import conflict
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import CATALOGUE, GUARDED, Knob, Numerics
-from autotune.search_space.offers import Out
-from autotune.search_space.plan import Plan, Value
-from autotune.search_space.site import Site
-
-FOLLOWS = "accumulation"
-"""The knob that is not chosen: it follows from the global batch, the batch and the ranks."""
+from autotune.search_space.knobs import (
+    CATALOGUE,
+    GUARDED,
+    Knob,
+    Numerics,
+    conflict,
+    user_knobs,
+)
+from autotune.search_space.knobs.batch import FOLLOWS
+from autotune.search_space.knobs.knob import Out
+from autotune.search_space.plan import Plan, Value, spell
+from autotune.search_space.site import Site, on_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,11 @@ class Space:
     out: Mapping[str, str]
     site: Site
     plans: frozenset[Plan] | None = None
+    by_name: Mapping[str, Domain] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the domains by their knob's name."""
+        object.__setattr__(self, "by_name", {d.knob.name: d for d in self.domains})
 
     @property
     def facts(self) -> WorkloadFacts:
@@ -83,10 +92,9 @@ class Space:
         """The user's own configuration, with what `--fix` says."""
         return self.plan({})
 
-    @property
-    def by_name(self) -> dict[str, Domain]:
-        """The domains by their knob's name."""
-        return {domain.knob.name: domain for domain in self.domains}
+    def knob(self, name: str) -> Knob:
+        """Return what is known of a knob that has a domain here."""
+        return self.by_name[name].knob
 
     def plan(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan:
         """Complete `values` from `base` (default: the baseline) into a canonical plan.
@@ -209,52 +217,13 @@ class Space:
             if spell(candidate) == spell(value):
                 return candidate
         if self.by_name[name].knob.any_count and _is_count(value):
-            return self._check_count(name, int(value))
+            self.by_name[name].knob.check_count(int(value), self.site)
+            return int(value)
         shown = ", ".join(spell(v) for v in allowed)
         is_spelled = spell(value) in map(spell, self.by_name[name].knob.known)
         hint = "" if is_spelled else nearest(value, map(spell, allowed))
         why = f"; {note}" if (note := self.by_name[name].note) else ""
         raise PlanError(f"{name}={spell(value)} is not possible here{hint} (values: {shown}{why})")
-
-    def _check_count(self, name: str, count: int) -> int:
-        if name == "batch_size":
-            self._check_batch(count)
-        return count
-
-    def _check_batch(self, size: int) -> None:
-        total, ranks, samples = (
-            self.facts.global_batch_size,
-            self.num_ranks,
-            self.facts.dataset_len,
-        )
-        if self.facts.fixed_batches and size != self.site.own_batch_size:
-            raise PlanError(
-                f"batch_size={size} is not what the loader gives: it makes its own batches, "
-                f"counted as BATCH_SIZE={self.site.own_batch_size}; pass **kwargs on to DataLoader"
-            )
-        if total is not None and total % (size * ranks):
-            raise PlanError(batch_does_not_divide("batch_size", size, total, ranks))
-        if samples is not None and size * ranks > samples:
-            raise PlanError(
-                f"batch_size={size}{on_ranks(ranks)} is more than the {samples} samples of the "
-                f"dataset; use at most {samples // ranks}"
-            )
-
-
-def batch_does_not_divide(name: str, size: int, total: int, num_ranks: int = 1) -> str:
-    """Return the message for a batch that does not divide GLOBAL_BATCH_SIZE, with near ones."""
-    near = [d for d in range(1, total + 1) if total % (d * num_ranks) == 0]
-    below = [d for d in near if d < size][-1:]
-    above = [d for d in near if d > size][:1]
-    use = " or ".join(str(d) for d in below + above) or f"a number of ranks that divides {total}"
-    return (
-        f"{name}={size}{on_ranks(num_ranks)} does not divide GLOBAL_BATCH_SIZE={total}; use {use}"
-    )
-
-
-def on_ranks(num_ranks: int) -> str:
-    """Return ` on each of 4 ranks`, or nothing where there is only one."""
-    return "" if num_ranks == 1 else f" on each of {num_ranks} ranks"
 
 
 def _near(domain: Domain, value: Value) -> Value:
@@ -318,32 +287,12 @@ def _check_shares(site: Site) -> None:
         )
 
 
-def user_knobs(facts: WorkloadFacts) -> tuple[Knob, ...]:
-    """Return the workload's own KNOBS as catalogue entries.
-
-    They reach `build_model(**values)`, so what they change is the user's decision: EXACT, for
-    the numerics filter never to drop a choice that the user wrote down.
-    """
-    return tuple(_user_knob(name, values) for name, values in facts.user_knobs)
-
-
-def _user_knob(name: str, values: tuple[Value, ...]) -> Knob:
-    return Knob(
-        name=name,
-        doc="the workload's own knob",
-        numerics=Numerics.EXACT,
-        values=lambda site: values,
-        known=values,
-    )
-
-
 def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing, site: Site) -> Domain:
     base, fixed = values[:1], {text for name, text in narrowing.fix if name == knob.name}
     if narrowing.knobs is not None and knob.name not in narrowing.knobs and not fixed:
         return Domain(knob=knob, values=base, note="not among --knobs")
     widest = narrowing.numerics
-    changes_training = knob.name == "batch_size" and widest is Numerics.PRECISION
-    if knob.numerics.rank > widest.rank and not changes_training:
+    if (knob.allowed_from or knob.numerics).rank > widest.rank:
         if knob.name not in narrowing.allow:
             note = f"its numerics class {knob.numerics.value!r} is wider than --numerics"
             return Domain(knob=knob, values=base, note=f"{note} {widest.value}")
@@ -379,11 +328,6 @@ def _check_narrowing(narrowing: Narrowing, knobs: Sequence[Knob]) -> None:
         if name not in known:
             listed = ", ".join(known)
             raise UsageError(f"{option}: unknown knob {name!r}{nearest(name, known)} ({listed})")
-
-
-def spell(value: Value) -> str:
-    """Return the value as the command line and the plan file write it: `true`, `64`, `bf16`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_count(value: Value) -> bool:

@@ -27,8 +27,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from autotune.errors import WorkloadError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs.batch import batch_does_not_divide
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import batch_does_not_divide
 from autotune.trials.batches import moved
 from autotune.trials.blocks import find_blocks
 from autotune.trials.failure import one_line, user_traceback

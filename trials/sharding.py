@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from autotune.search_space.conflicts import FSDP
+from autotune.search_space.knobs.ranks import FSDP
 from autotune.search_space.plan import Plan
 from autotune.trials.aligned import AlignedBuffers
 from autotune.trials.building import materialise

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from autotune.search_space.conflicts import records_parts
+from autotune.search_space.knobs.compiler import records_cuda_graphs
 from autotune.search_space.plan import Plan
 from autotune.trials.batches import moved
 from autotune.trials.checkpointing import FirstPass
@@ -68,7 +68,7 @@ class Step:
         self._precision = str(plan.get("precision", "fp32"))
         # FSDP's own policy may be enough.
         self._dtype = None if sharded.casts else _AUTOCAST.get(self._precision)
-        self._marks_graphs = records_parts(plan)
+        self._marks_graphs = records_cuda_graphs(plan)
         scaled = self._precision == "fp16"
         self._scaler = torch.amp.GradScaler(device.type) if scaled else None
         self._non_blocking = bool(plan.get("pin_memory", False))

@@ -12,8 +12,9 @@ import torch.distributed as dist
 
 from autotune.errors import PlanError, nearest
 from autotune.search_space.knobs import BY_NAME
+from autotune.search_space.knobs.batch import batch_does_not_divide
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import batch_does_not_divide, on_ranks
+from autotune.search_space.site import on_ranks
 from autotune.trials.apply import build_step
 from autotune.trials.loader import dataset_len
 from autotune.trials.ranks import ALONE, Ranks, device_of, with_control

@@ -6,46 +6,38 @@ from dataclasses import dataclass, replace
 
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
+from autotune.search_space.knobs.knob import Knob, MeasuredOn
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import FOLLOWS, Domain, Space
+from autotune.search_space.space import Domain, Space
 
-COMMUNICATION = frozenset({"bucket_mb", "gradient_as_bucket_view", "static_graph", "comm_hook"})
-_AMONG_RANKS = COMMUNICATION | {
-    "sharding",
-    "batch_size",
-    FOLLOWS,
-    "activation_checkpointing",
-    "compile_scope",
-}
-
-Knobs = Callable[[str], bool]
-"""Whether a knob, given by its name, is tuned."""
+Knobs = Callable[[Knob], bool]
+"""Selects the knobs that are tuned."""
 
 
-def every_knob(name: str) -> bool:
-    """Where there is nothing to divide."""
+def every_knob(knob: Knob) -> bool:
+    """Select every knob."""
     return True
 
 
-def among_ranks(name: str) -> bool:
-    """Knobs of what ranks share and say to each other, and those whose best value depends on it.
+def needs_ranks(knob: Knob) -> bool:
+    """Select the knobs whose worth shows only on all devices of a trial.
 
     Memory ties them together: sharding makes room for a batch, or spares checkpointing.
     """
-    return name in _AMONG_RANKS
+    return knob.measured_on is not MeasuredOn.ONE_DEVICE
+
+
+def needs_one_device(knob: Knob) -> bool:
+    """Select the knobs whose worth shows on one device."""
+    return knob.measured_on is MeasuredOn.ONE_DEVICE
 
 
 def not_scouted(history: History) -> Knobs:
-    """Return whether a knob is among ranks, or one of which the scouts tried no second value."""
+    """Select the knobs of which the trials on one device did not compare two values."""
     scouts = history.scouts.measured if history.scouts else ()
     seen = {setting for plan in scouts for setting in plan.items}
     tried = Counter(name for name, _ in seen)
-    return lambda name: among_ranks(name) or tried[name] < 2
-
-
-def inside_a_rank(name: str) -> bool:
-    """The other knobs; what they are worth, one device shows."""
-    return name not in _AMONG_RANKS
+    return lambda knob: needs_ranks(knob) or tried[knob.name] < 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +60,7 @@ class Focus:
 def _held(space: Space, plan: Plan, free: Knobs) -> Space:
     return replace(
         space,
-        domains=tuple(d if free(d.knob.name) else _at(plan, d) for d in space.domains),
+        domains=tuple(d if free(d.knob) else _at(plan, d) for d in space.domains),
     )
 
 

@@ -7,8 +7,9 @@ from functools import cached_property
 from autotune.agent.objectives.objective import Figures, Objective
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.startup import Process, StartUps
+from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import FOLLOWS, Space
+from autotune.search_space.space import Space
 from autotune.storage.records import TrialRecord
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
@@ -16,7 +17,6 @@ from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
-FOLLOWS_BATCH = frozenset({"batch_size", FOLLOWS})
 MAX_LOST = 2  # a trial that the infrastructure lost, or that took too long, is tried once more
 # Why a trial was cancelled, other than for what it showed.
 SEARCH_ENDED, BUDGET_ENDED = "the time for searching ended", "the budget ended"
@@ -162,8 +162,8 @@ class History:
     def start_ups(self) -> StartUps:
         """How long plans take to start."""
         ran = [(t.plan, t.result.measurement) for t in self.done if t.result.measurement]
-        on_gpu = self.space.site.hardware.device_kind == "cuda"
-        return StartUps(ran, self.compiled_earlier, on_gpu=on_gpu)
+        device_kind = self.space.site.hardware.device_kind
+        return StartUps(ran, self.compiled_earlier, device_kind=device_kind)
 
     def figures(self, trial: Done) -> Figures:
         """Return what the objective weighs of a trial."""

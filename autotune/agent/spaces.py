@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass, replace
 
-from autotune.agent.focus import COMMUNICATION
 from autotune.dispatch.machine import detect_hardware
 from autotune.errors import UsageError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.space import FOLLOWS, Narrowing, Space, build_space, spell
+from autotune.search_space.knobs import CATALOGUE
+from autotune.search_space.knobs.knob import MeasuredOn
+from autotune.search_space.plan import spell
+from autotune.search_space.space import Narrowing, Space, build_space
 
-# What a trial with one device has none of, or another value than `--fix` may say.
-_ONLY_AMONG_RANKS = COMMUNICATION | {"sharding", FOLLOWS}
+_RANKS_ONLY = frozenset(k.name for k in CATALOGUE if k.measured_on is MeasuredOn.RANKS_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ def spaces_of(
     whole = build_space(facts, hardware, narrowing, num_ranks)
     if num_ranks == 1:
         return Spaces(whole=whole, scouting=None)
-    fixed = tuple((name, text) for name, text in narrowing.fix if name not in _ONLY_AMONG_RANKS)
+    fixed = tuple((name, text) for name, text in narrowing.fix if name not in _RANKS_ONLY)
     of_scouts = replace(narrowing, fix=fixed)
     # A scout accumulates as a rank does: over the rank's share of the global batch.
     share = facts.global_batch_size and facts.global_batch_size // num_ranks
@@ -47,7 +48,7 @@ def spaces_of(
     missing = tuple(
         (d.knob.name, spell(d.values[0]))
         for d in scouting.domains
-        if d.varies and d.knob.name in whole.out and d.knob.name not in _ONLY_AMONG_RANKS
+        if d.varies and d.knob.name in whole.out and d.knob.name not in _RANKS_ONLY
     )
     if missing:
         scouting = build_space(of_rank, hardware, replace(of_scouts, fix=(*fixed, *missing)))

@@ -8,7 +8,7 @@ they found. Only plans that were measured on all devices of a trial can win.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.agent.focus import Knobs, every_knob, inside_a_rank, not_scouted
+from autotune.agent.focus import Knobs, every_knob, needs_one_device, not_scouted
 from autotune.agent.forecast.durations import expected_s
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
@@ -66,7 +66,7 @@ def stages_of(
         earlier: what earlier runs found.
     """
     last = _search(space, settings, hardware, earlier)
-    if scouting is None or not _vary(scouting, inside_a_rank):
+    if scouting is None or not _vary(scouting, needs_one_device):
         return (last,)
     return (_scouts(scouting, settings, hardware), last)
 
@@ -74,7 +74,9 @@ def stages_of(
 def _search(
     space: Space, settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
 ) -> Stage:
-    in_one_go = sharded_search if _vary(space, _is_sharding) else unsharded_search
+    # The order of the search is about sharding itself: it changes what other settings are worth.
+    varies = "sharding" in space.by_name and space.by_name["sharding"].varies
+    in_one_go = sharded_search if varies else unsharded_search
 
     def proposers(history: History) -> Sequence[Proposer]:
         order = after_scouts if _is_scouted(history) else in_one_go
@@ -97,7 +99,7 @@ def _scouts(space: Space, settings: SearchSettings, hardware: Hardware) -> Stage
         return (
             why_no_baseline(history)
             or share_used_up(history, settings)
-            or gains_nothing(history, settings, inside_a_rank)
+            or gains_nothing(history, settings, needs_one_device)
         )
 
     return Stage(
@@ -114,9 +116,5 @@ def _is_scouted(history: History) -> bool:
     return history.scouts is not None and len(history.scouts.ranking) > 1
 
 
-def _is_sharding(name: str) -> bool:
-    return name == "sharding"
-
-
 def _vary(space: Space, knobs: Knobs) -> bool:
-    return any(domain.varies and knobs(domain.knob.name) for domain in space.domains)
+    return any(domain.varies and knobs(domain.knob) for domain in space.domains)

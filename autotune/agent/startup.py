@@ -11,27 +11,13 @@ process of a run has most of it: there the shortest start counts. Imports are no
 import statistics
 from collections.abc import Iterable, Sequence
 
-from autotune.search_space.knobs import is_compiled
+from autotune.search_space.hardware import DeviceKind
+from autotune.search_space.knobs import CATALOGUE, is_compiled
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Measurement
 
 Process = tuple[Plan, Measurement]
 """A plan, and what one process measured of it."""
-
-# What a compiler does not look at, or, as the batch, does not take longer for. At DDP's buckets it
-# splits its graph.
-_NOT_COMPILED = frozenset({
-    "batch_size",
-    "accumulation",
-    "workers",
-    "prefetch",
-    "pin_memory",
-    "optimizer_impl",
-    "cudnn_benchmark",
-    "gradient_as_bucket_view",
-    "static_graph",
-    "comm_hook",
-})  # fmt: skip
 
 
 class StartUps:
@@ -40,7 +26,7 @@ class StartUps:
     Args:
         processes: of plans, in the order in which they ran.
         earlier: of earlier runs; what they compiled may still be in the cache.
-        on_gpu: the number of threads is no part of what is compiled.
+        device_kind: of the devices; it decides which settings the compiler looks at.
     """
 
     def __init__(
@@ -48,12 +34,14 @@ class StartUps:
         processes: Iterable[Process],
         earlier: Iterable[Process] = (),
         *,
-        on_gpu: bool = False,
+        device_kind: DeviceKind = "cpu",
     ) -> None:
         self._own: dict[Plan, list[Measurement]] = {}
         self._compile_s: dict[Plan, float] = {}
         self._first_steps_s: dict[tuple[Plan, Value], list[float]] = {}
-        self._not_compiled = _NOT_COMPILED | {"threads"} if on_gpu else _NOT_COMPILED
+        self._not_compiled = frozenset(
+            knob.name for knob in CATALOGUE if device_kind not in knob.recompiles_on
+        )
         for plan, measurement in processes:
             self._own.setdefault(plan, []).append(measurement)
             first_steps_s = self._first_steps_s.setdefault(self._with_batch(plan), [])

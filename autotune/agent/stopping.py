@@ -55,7 +55,7 @@ def nothing_promising(history: History) -> str:
 
 def patience(history: History, settings: SearchSettings, knobs: Knobs = every_knob) -> int:
     """Return how many sampled plans may gain nothing; more where more knobs vary."""
-    tuned = [d for d in history.space.domains if d.varies and knobs(d.knob.name)]
+    tuned = [d for d in history.space.domains if d.varies and knobs(d.knob)]
     return max(settings.patience, len(tuned))
 
 

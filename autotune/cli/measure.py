@@ -31,7 +31,7 @@ def measure(
     from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
 
     file = load_plan_file(plan) if plan else None
-    values: dict[str, Value] = file.plan.values if file else {}
+    values: dict[str, Value] = dict(file.plan.values) if file else {}
     values |= dict(parse_fixed(fix))
     num_ranks = gpus_per_trial or (file and file.ranks) or 1
     _check_ranks(file, num_ranks)

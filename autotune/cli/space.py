@@ -7,7 +7,8 @@ import typer
 
 from autotune.cli.output import AsJson, GpusPerTrial, print_json, print_lines
 from autotune.cli.parsing import absolute, parse_narrowing
-from autotune.search_space.space import Space, spell
+from autotune.search_space.plan import spell
+from autotune.search_space.space import Space
 
 
 def space(

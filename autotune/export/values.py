@@ -5,8 +5,7 @@ from typing import Any
 
 from autotune.errors import PlanError, nearest
 from autotune.search_space.knobs import BY_NAME, Knob
-from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import spell
+from autotune.search_space.plan import Plan, Value, spell
 
 
 def checked_plan(knobs: Mapping[str, Any], user_knobs: Mapping[str, Any]) -> Plan:
@@ -46,12 +45,10 @@ def _checked(knob: Knob, value: Any) -> Value:
 
 
 def _count(knob: Knob, value: Any) -> int:
-    # Loading in the training process is a number of workers, too.
-    smallest = 0 if knob.name == "workers" else 1
-    if isinstance(value, int) and not isinstance(value, bool) and value >= smallest:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= knob.least:
         return value
     shown = spell(value)
-    raise PlanError(f"{knob.name}={shown} is not possible; use a whole number from {smallest}")
+    raise PlanError(f"{knob.name}={shown} is not possible; use a whole number from {knob.least}")
 
 
 def _impossible(name: str, value: Any, known: tuple[Value, ...]) -> str:

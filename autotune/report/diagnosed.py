@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from autotune.report.words import UNKNOWN, percent
-from autotune.trials.diagnosis import Bound
+from autotune.search_space.bound import Bound
 
 SHARES = {
     "data": "waiting for data",

@@ -15,7 +15,7 @@ from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.proposers.sharded import Adopted, Shardings
 from autotune.agent.spaces import check_devices, spaces_of, this_machine
 from autotune.errors import UsageError
-from autotune.search_space.conflicts import conflict
+from autotune.search_space.knobs import conflict
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.result import Outcome, Purpose, TrialResult
 from tests.agent.world import CPU, GIB, GPT, GPU, ok, passed

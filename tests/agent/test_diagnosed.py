@@ -8,11 +8,13 @@ import pytest
 from autotune.agent.conclusion.explain import baseline_remarks, remarks
 from autotune.agent.conclusion.finalists import changes_training
 from autotune.agent.forecast.durations import expected_s
-from autotune.agent.forecast.levers import bound_acted_on
 from autotune.agent.forecast.roofline import Roofline
 from autotune.agent.proposers.promising import Promising
+from autotune.agent.proposers.reasons import bound_acted_on
+from autotune.search_space.bound import Bound
+from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
-from autotune.trials.diagnosis import Bound, Diagnosis, Finding, FindingKind, Shares
+from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import Purpose
 from tests.agent.test_proposers import history
 from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World, ok
@@ -94,13 +96,14 @@ def test_what_was_not_diagnosed_is_guessed_from_the_step_time():
 def test_reasons_name_the_evidence():
     """A change that acts on the bound says so, with the numbers; others do not."""
     seen = history(({}, diagnosed(Bound.LAUNCHES, idle=0.6)))
-    precision, compiling = ("precision", "bf16", "fp32"), ("compile_mode", "default", "off")
+    batch, mode = BY_NAME["batch_size"], BY_NAME["compile_mode"]
+    precision, compiling = (BY_NAME["precision"], "bf16", "fp32"), (mode, "default", "off")
     compiled = bound_acted_on([precision, compiling], seen)
     assert "bound by launches (60% of its step)" in compiled
     assert bound_acted_on([precision], seen) is None
-    assert bound_acted_on([("batch_size", 32, 16)], seen) == compiled
-    assert bound_acted_on([("batch_size", 16, 32)], seen) is None
-    assert bound_acted_on([("compile_mode", "off", "default")], seen) is None
+    assert bound_acted_on([(batch, 32, 16)], seen) == compiled
+    assert bound_acted_on([(batch, 16, 32)], seen) is None
+    assert bound_acted_on([(mode, "off", "default")], seen) is None
     proposals = list(Promising(hardware=GPU, gain=0.01, chance=0.1).candidates(seen))
     compiling = [p for p in proposals if p.plan["compile_mode"] != "off"]
     assert compiling

@@ -16,9 +16,8 @@ from autotune.agent.forecast.durations import (
     expected_s,
     uncached_s,
 )
-from autotune.agent.forecast.levers import in_words
 from autotune.agent.forecast.loading import loading_of
-from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, predicted_bytes, why_less
+from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, predicted_bytes
 from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.forecast.speed import Forecast
 from autotune.agent.history import Done, History
@@ -29,6 +28,7 @@ from autotune.agent.proposers.promising import Promising
 from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of
+from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.result import Outcome, Purpose, TrialResult
 from tests.agent.world import CPU, GIB, GPT, GPU, ok, passed
@@ -621,12 +621,14 @@ def test_a_setting_that_failed_alone_is_not_run_again():
 
 def test_a_count_has_another_reason_each_way():
     """Fewer threads are not more of them."""
-    assert "fewer threads" in in_words("threads", 1, 2)
-    assert "more threads" in in_words("threads", 2, 1)
-    assert "smaller messages" in in_words("bucket_mb", 1, 25)
-    assert "larger messages" in in_words("bucket_mb", 100, 25)
-    assert why_less("batch_size", 8, 16) == why_less("accumulation", 4, 2) is not None
-    assert why_less("batch_size", 16, 8) is why_less("accumulation", 2, 4) is None
+    threads, buckets = BY_NAME["threads"].reasons, BY_NAME["bucket_mb"].reasons
+    assert "fewer threads" in threads.why(1, 2)
+    assert "more threads" in threads.why(2, 1)
+    assert "smaller messages" in buckets.why(1, 25)
+    assert "larger messages" in buckets.why(100, 25)
+    batch, accumulation = BY_NAME["batch_size"].memory, BY_NAME["accumulation"].memory
+    assert batch.why(8, 16) == accumulation.why(4, 2) is not None
+    assert batch.why(16, 8) is accumulation.why(2, 4) is None
 
 
 def test_a_failed_check_casts_doubt_on_unchecked_plans_of_the_same_precision():

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.agent.focus import among_ranks
+from autotune.agent.focus import needs_ranks
 from autotune.agent.history import SEARCH
 from autotune.errors import NothingRanError, WorkloadError
-from autotune.search_space.conflicts import FSDP
+from autotune.search_space.knobs import BY_NAME
+from autotune.search_space.knobs.ranks import FSDP
 from autotune.search_space.space import Narrowing
 from autotune.storage.records import RunState
 from autotune.storage.sql import open_store
@@ -120,7 +121,9 @@ def test_among_the_ranks_only_their_knobs_vary(tuned):
     for trial in trials[1:]:
         # FSDP replaces CUDA graphs by a compile mode that it can run.
         own = {"compile_mode"} if trial.plan["sharding"] in FSDP else set()
-        apart = [{n for n in trial.plan.diff(p) if not among_ranks(n)} - own for p in adopted]
+        apart = [
+            {n for n in trial.plan.diff(p) if not needs_ranks(BY_NAME[n])} - own for p in adopted
+        ]
         assert set() in apart
 
 

@@ -2,25 +2,17 @@
 
 from dataclasses import replace
 
-import pytest
-
 from autotune.agent.conclusion.conclude import conclude
 from autotune.agent.conclusion.explain import changes, remarks
-from autotune.agent.forecast.levers import in_words, why
 from autotune.agent.history import SEARCH_ENDED
+from autotune.agent.proposers.reasons import why_faster
 from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.stopping import nothing_promising
-from autotune.search_space.knobs import CATALOGUE
+from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
 from tests.agent.test_proposers import CRASH, history
 from tests.agent.world import GPT, GPU, ok
 
-BACK = [
-    (knob.name, knob.known[0], other)
-    for knob in CATALOGUE
-    for other in knob.known[1:]
-    if knob.name != "prefetch"
-]
 BATCHES = ({}, {"batch_size": 32})
 
 
@@ -42,25 +34,12 @@ def test_what_needs_no_check_does_not_speak_for_the_batch():
     assert any("the training changes" in line for line in other)
 
 
-@pytest.mark.parametrize(("name", "own", "other"), BACK)
-def test_going_back_has_a_reason_of_its_own(name, own, other):
-    """What a value does is no reason to take it away again."""
-    assert in_words(name, own, other) != in_words(name, other, own)
-
-
-def test_a_smaller_count_has_a_reason_of_its_own():
-    """Fewer samples do not fill a device, and fewer workers are not what a waiting loop lacks."""
-    for name in ("batch_size", "workers", "prefetch"):
-        assert in_words(name, 2, 4) != in_words(name, 4, 2)
+def test_fewer_workers_are_not_what_a_waiting_loop_lacks():
+    """That the loop waits is a reason for more workers only."""
+    workers = BY_NAME["workers"]
     waiting = history(({"workers": 4}, ok(50.0, wait=0.3))).baseline
-    assert "waits 30%" in why("workers", 8, waiting)
-    assert "waits" not in why("workers", 2, waiting)
-
-
-def test_one_alternative_instead_of_another_claims_nothing():
-    """16 bits are not fewer than 16, and what compiles now compiled before."""
-    assert in_words("precision", "fp16", "bf16") == "it may suit the step better than bf16"
-    assert "fewer bits" in in_words("precision", "fp16", "fp32")
+    assert "waits 30%" in why_faster((workers, 8, 4), waiting)
+    assert "waits" not in why_faster((workers, 2, 4), waiting)
 
 
 def test_accumulation_is_explained_as_what_it_is():
@@ -68,7 +47,7 @@ def test_accumulation_is_explained_as_what_it_is():
     space = build_space(replace(GPT, global_batch_size=64), GPU)
     seen = history(({}, ok(50.0)), ({"batch_size": 64}, ok(300.0)), space=space)
     told = changes(space.plan({"batch_size": 64}), seen)["accumulation"]
-    assert told == in_words("accumulation", 1, 4)
+    assert told == BY_NAME["accumulation"].reasons.why(1, 4)
     assert "micro-batches" in told
     assert "GLOBAL_BATCH_SIZE" in told
 

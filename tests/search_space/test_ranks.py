@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import PlanError, UsageError
-from autotune.search_space.conflicts import CONFLICTS, conflict
-from autotune.search_space.knobs import CATALOGUE
+from autotune.search_space.knobs import CATALOGUE, CONFLICTS, conflict
+from autotune.search_space.knobs.batch import batch_does_not_divide
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import Narrowing, batch_does_not_divide, build_space
+from autotune.search_space.space import Narrowing, build_space
 from tests.search_space.machines import CPU_MACHINE, GPU_MACHINE
 from tests.search_space.test_space import FACTS, NOT_RECORDED
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from autotune.errors import UsageError
+from autotune.search_space.bound import Bound
 from autotune.search_space.plan import Plan
 from autotune.storage.database import Database
 from autotune.storage.driver import this_driver
@@ -19,7 +20,7 @@ from autotune.storage.location import locate
 from autotune.storage.query import read_only_query
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
-from autotune.trials.diagnosis import Bound, Diagnosis, Finding, FindingKind, Shares
+from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import NumericsReport, Outcome, Phase, Purpose, TrialResult
 
 BF16 = Plan.of({"precision": "bf16", "workers": 4, "pin_memory": True, "prefetch": 2})

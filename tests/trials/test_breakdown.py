@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.trials.diagnosis import Bound
+from autotune.search_space.bound import Bound
 from autotune.trials.profiling.bound import Circumstances, judge
 from autotune.trials.profiling.breakdown import Steps, on_device, on_host
 from autotune.trials.profiling.spans import covered_beyond, own_durations

@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import nn
 
+from autotune.search_space.bound import Bound
 from autotune.search_space.plan import Plan
-from autotune.trials.diagnosis import Bound, Diagnosis, DiagnosisRequest, FindingKind
+from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, FindingKind
 from autotune.trials.profiling import diagnose as steps_of_a_diagnosis
 from autotune.trials.profiling.stalls import why_waiting
 from autotune.trials.profiling.watch import uneven_weights

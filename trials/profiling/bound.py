@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotune.trials.diagnosis import Bound
+from autotune.search_space.bound import Bound
 from autotune.trials.profiling.breakdown import Breakdown
 
 # Of the measured matmul rate, below which matrix products cannot be limited by arithmetic: they

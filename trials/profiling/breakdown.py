@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.trials.diagnosis import Bound, Shares
+from autotune.search_space.bound import Bound
+from autotune.trials.diagnosis import Shares
 from autotune.trials.profiling.parts import Part
 from autotune.trials.profiling.spans import covered, covered_beyond, own_durations
 from autotune.trials.profiling.trace import Operation

@@ -14,8 +14,8 @@ from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.plan import Plan
-from autotune.search_space.space import FOLLOWS
+from autotune.search_space.knobs.batch import FOLLOWS
+from autotune.search_space.plan import Plan, spell
 from autotune.trials.result import Purpose
 
 _TO_FIND = 2.0  # times the baseline's trial
@@ -103,7 +103,7 @@ class Ending:
             return None
         for name, plan in flipped_back(winner.plan, history):
             if not _is_known(plan, history) and expected_s(plan, history, self.hardware) <= left_s:
-                reason = f"what is {name}={winner.plan[name]} worth to the winner?"
+                reason = f"what is {name}={spell(winner.plan[name])} worth to the winner?"
                 return Proposal(plan=plan, purpose=Purpose.ABLATE, reason=reason)
         return None
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from autotune.agent.conclusion.confirm import flipped_back
 from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_surprises
 from autotune.agent.conclusion.numerics import numerics_remark
-from autotune.agent.forecast.levers import in_words
 from autotune.agent.forecast.speed import Forecast, deviation
 from autotune.agent.history import History
-from autotune.search_space.plan import Plan, Value, describe_diff
-from autotune.search_space.space import on_ranks
-from autotune.trials.diagnosis import Bound
+from autotune.search_space.knobs import CATALOGUE
+from autotune.search_space.plan import Plan, Value, describe_diff, spell
+from autotune.search_space.site import on_ranks
 from autotune.trials.result import Measurement
 
 _SURE = 1.96  # deviations, for 95 %
@@ -24,7 +23,7 @@ def changes(plan: Plan, history: History) -> dict[str, str]:
     told = {name: _worth(name, plan, without, history, between) for name, without in flips}
     # What follows from other settings has no worth of its own.
     rest = {name: old for name, old in _changed(plan, history) if name not in told}
-    return told | {name: in_words(name, plan[name], old) for name, old in rest.items()}
+    return told | {name: _why(name, plan[name], old, history) for name, old in rest.items()}
 
 
 def remarks(plan: Plan, history: History) -> tuple[str, ...]:
@@ -35,7 +34,7 @@ def remarks(plan: Plan, history: History) -> tuple[str, ...]:
 
 def baseline_remarks(history: History) -> tuple[str, ...]:
     """Return the lines that the user must read whatever wins."""
-    lines = [_smaller_batch_remark(history), _recording_remark(history)]
+    lines = [_smaller_batch_remark(history), _allowance_remark(history)]
     return tuple(line for line in lines if line)
 
 
@@ -48,17 +47,22 @@ def _smaller_batch_remark(history: History) -> str | None:
     return f"your batch_size={own['batch_size']} ran out of memory here; the baseline is {instead}"
 
 
-def _recording_remark(history: History) -> str | None:
-    """Say how to try one launch per step, where launches are what the baseline waits for."""
-    baseline = history.baseline
-    diagnosis = baseline.result.diagnosis if baseline else None
-    out = history.space.out.get("cuda_graph", "")
-    if diagnosis is None or diagnosis.bound is not Bound.LAUNCHES or "--allow" not in out:
-        return None
-    return (
-        "your step waits for launches: `--allow step` also tries to record all of it as one CUDA "
-        "graph, where your code changes nothing in Python from step to step"
-    )
+def _allowance_remark(history: History) -> str | None:
+    """Say how to try a value that needs permission, where it acts on what binds the baseline."""
+    bound = history.diagnosis.bound if history.diagnosis else None
+    for knob in CATALOGUE:
+        is_held_back = "--allow" in history.space.out.get(knob.name, "")
+        if knob.reasons.allow and bound in knob.acts_on and is_held_back:
+            return knob.reasons.allow
+    return None
+
+
+def _why(name: str, value: Value, instead_of: Value | None, history: History) -> str:
+    return history.space.knob(name).reasons.why(value, instead_of)
+
+
+def _spelled(value: Value | None) -> str:
+    return "none" if value is None else spell(value)
 
 
 def _changed(plan: Plan, history: History) -> Iterator[tuple[str, Value]]:
@@ -74,7 +78,7 @@ def _worth(
     ours, theirs = history.measured.get(plan), history.measured.get(without)
     old = without.values.get(name)
     if ours is None or theirs is None:
-        does = in_words(name, plan[name], old)
+        does = _why(name, plan[name], old, history)
         return f"{does}; {_origin(name, plan, history)}, not measured alone"
     effect = history.objective.effect(
         history.figures_of(plan, ours.throughput, ours.memory_bytes),
@@ -82,7 +86,7 @@ def _worth(
     )
     # A trial that was stopped early ran slower; by how much is only roughly known.
     bound = "about " if theirs.raced else ""
-    worth = f"{bound}{effect} over {name}={old}, all else equal (one process each)"
+    worth = f"{bound}{effect} over {name}={_spelled(old)}, all else equal (one process each)"
     if not history.objective.weighs_memory:
         worth += _in_doubt(ours, theirs, between_processes)
     if without in unconfirmed_surprises(history):

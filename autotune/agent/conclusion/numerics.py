@@ -1,10 +1,11 @@
 """The numerics check: is a fast plan still training the same model?"""
 
 from autotune.agent.forecast.memory import chance_to_fit
-from autotune.agent.history import FOLLOWS_BATCH, Done, History, conclusive
+from autotune.agent.history import Done, History, conclusive
 from autotune.agent.proposal import Proposal
-from autotune.search_space.conflicts import casts_blocks
 from autotune.search_space.knobs import BY_NAME, Numerics
+from autotune.search_space.knobs.batch import FOLLOWS_BATCH
+from autotune.search_space.knobs.ranks import casts_blocks
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome, Purpose
 

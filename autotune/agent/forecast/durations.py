@@ -4,27 +4,21 @@ import statistics
 
 from autotune.agent.history import SEARCH, Done, History
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import is_compiled
+from autotune.search_space.knobs.batch import FOLLOWS
+from autotune.search_space.knobs.compiler import (
+    CompilerSetup,
+    compiler_setup,
+    is_compiled,
+    usual_first_step_s,
+)
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import FOLLOWS
 from autotune.trials.request import COMPARED_STEPS
 from autotune.trials.result import Outcome, Phase, Purpose
 
-# First steps in seconds before anything is known, from runs of middle-sized models.
-_FIRST_STEP_S = {
-    "cpu": {"default": 30.0},
-    "cuda": {
-        "default": 15.0,
-        "reduce-overhead": 20.0,
-        "max-autotune-no-cudagraphs": 150.0,
-        "max-autotune": 180.0,
-    },
-}
-# Of `default`, where it is known how many operations a step on a GPU launches.
+# First step of `default` where it is known how many operations a step on a GPU launches.
 _ANY_FIRST_STEP_S, _FIRST_STEP_OF_OP_S = 4.0, 0.0175
 _LEAST_SCALE = 0.5
-# Of the whole model's first step, where only the repeated block is compiled.
-_BLOCK_SHARE = {"cpu": 0.65, "cuda": 0.45}
+_DEFAULT = Plan.of({"compile_mode": "default"})
 _UNKNOWN_S = 10.0
 _CACHED = 0.5  # part of the first step that the compiler's cache saves at least
 _CHECK_COST = 1.25  # of a trial: it runs the eager twin beside the plan
@@ -78,7 +72,8 @@ def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
     alike = [
         trial.total_s * max(1.0, int(plan["batch_size"]) / int(trial.plan["batch_size"]))
         for trial in history.of(Purpose.NUMERICS)
-        if trial.result.outcome is Outcome.OK and _compiler(trial.plan) == _compiler(plan)
+        if trial.result.outcome is Outcome.OK
+        and compiler_setup(trial.plan) == compiler_setup(plan)
     ]
     return min(usual_s, _CHECK_COST * max(alike, default=usual_s))
 
@@ -120,7 +115,7 @@ def _cached_first_step_s(plan: Plan, history: History) -> float | None:
 
 
 def _uncached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    compiler = _compiler(plan)
+    compiler = compiler_setup(plan)
     known = _first_steps(history, compiler)
     if known:
         return max(known)
@@ -129,26 +124,26 @@ def _uncached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> 
 
 def num_given_up(plan: Plan, history: History) -> int:
     """Return how often plans of this mode and scope were given up while they compiled."""
-    compiler = _compiler(plan)
+    compiler = compiler_setup(plan)
     return sum(trial.was_too_slow for trial in _interrupted(history, compiler))
 
 
 def compiler_is_known(plan: Plan, history: History) -> bool:
     """Whether plans of this mode and scope were compiled before, on one device or several."""
-    return bool(_first_steps(history, _compiler(plan)))
+    return bool(_first_steps(history, compiler_setup(plan)))
 
 
 def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    prior = _FIRST_STEP_S[hardware.device_kind]
-    is_block = plan.get("compile_scope", "model") == "block"
-    scope_share = _BLOCK_SHARE[hardware.device_kind] if is_block else 1.0
-    default = "default", str(plan.get("compile_scope", "model"))
-    known = _first_steps(history, default) or _at_least(history, default)
+    usual_s = usual_first_step_s(plan, hardware.device_kind)
+    default = Plan.of({**plan.values, "compile_mode": "default"})
+    known = _first_steps(history, compiler_setup(default)) or _at_least(
+        history, compiler_setup(default)
+    )
     # Modes take about the same multiple of `default`, whatever the model.
     by_ops = _scale(history, hardware)
-    scale = max(known) / (prior["default"] * scope_share) if known else by_ops
+    scale = max(known) / usual_first_step_s(default, hardware.device_kind) if known else by_ops
     # What was seen may have come from the compiler's cache.
-    return prior[str(plan["compile_mode"])] * scope_share * max(scale, _LEAST_SCALE * by_ops)
+    return usual_s * max(scale, _LEAST_SCALE * by_ops)
 
 
 def _scale(history: History, hardware: Hardware) -> float:
@@ -157,39 +152,33 @@ def _scale(history: History, hardware: Hardware) -> float:
     if ops is None or hardware.device_kind != "cuda":
         return 1.0
     expected_s = _ANY_FIRST_STEP_S + _FIRST_STEP_OF_OP_S * ops
-    return expected_s / _FIRST_STEP_S["cuda"]["default"]
+    return expected_s / usual_first_step_s(_DEFAULT, hardware.device_kind)
 
 
-def _first_steps(history: History, compiler: tuple[str, str] | None) -> list[float]:
+def _first_steps(history: History, compiler: CompilerSetup | None) -> list[float]:
     own = [
         measurement.first_step_s
         for plan, measurement in history.measured.items()
-        if _compiler(plan) == compiler
+        if compiler_setup(plan) == compiler
     ]
     return own or (_first_steps(history.scouts, compiler) if history.scouts else [])
 
 
-def _at_least(history: History, compiler: tuple[str, str] | None) -> list[float]:
+def _at_least(history: History, compiler: CompilerSetup | None) -> list[float]:
     """Return for how long plans compiled that were ended meanwhile; it would have taken longer."""
     return [trial.total_s for trial in _interrupted(history, compiler)]
 
 
-def _interrupted(history: History, compiler: tuple[str, str] | None) -> list[Done]:
+def _interrupted(history: History, compiler: CompilerSetup | None) -> list[Done]:
     """Return the trials of plans of this mode and scope that were ended while they compiled."""
     return [
         trial
         for trial in history.search
         if compiler is not None
-        and _compiler(trial.plan) == compiler
+        and compiler_setup(trial.plan) == compiler
         and trial.result.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)
         and trial.result.phase is Phase.FIRST_STEP
     ]
-
-
-def _compiler(plan: Plan) -> tuple[str, str] | None:
-    if not is_compiled(plan):
-        return None
-    return str(plan["compile_mode"]), str(plan.get("compile_scope", "model"))
 
 
 def _steady_s(history: History) -> float:

@@ -9,16 +9,17 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autotune.agent.forecast.levers import wait_share, waits_for_data
 from autotune.agent.history import Done, History
+from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.plan import Plan
 
+DATA_WAIT = 0.02  # share of the time above which the loader is worth a trial
 _LEAST_SHARE = 1e-3  # of the time that a loop must compute in
 _HANDING_OVER_S = 3e-4  # what the loop itself needs to get a batch from a worker's process
 # What a batch takes to load whatever its size, and the largest share of it: of a dataset that
 # gives many samples at once, the size hardly counts.
 _FIXED_S, _MOST_FIXED = 1e-4, 0.8
-_SETUP = ("workers", "prefetch", "batch_size", "pin_memory", "threads")  # of a loader
+_SETUP = ("batch_size", *(knob.name for knob in CATALOGUE if knob.feeds_device))  # of a loader
 # Deviation of the log loading time where nothing is known of so many workers, where it is, and for
 # each doubling to a batch that they were measured with.
 _UNKNOWN, _DOUBT, _DOUBT_ABOUT_DOUBLING = 0.25, 0.02, 0.05
@@ -162,6 +163,17 @@ def _crew(history: History) -> Crew:
 
 def _setup(plan: Plan) -> Plan:
     return Plan.of({name: plan[name] for name in _SETUP if name in plan})
+
+
+def waits_for_data(trial: Done) -> bool:
+    """Whether the trial's loop waited for its loader for so long that loading is worth a trial."""
+    return wait_share(trial) > DATA_WAIT
+
+
+def wait_share(trial: Done) -> float:
+    """Return the share of the time that the trial's loop waited for its loader."""
+    measurement = trial.result.measurement
+    return measurement.data_wait_share if measurement else 0.0
 
 
 def compute_s(trial: Done) -> float:

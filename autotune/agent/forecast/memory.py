@@ -4,64 +4,21 @@ import math
 import statistics
 from collections.abc import Mapping
 
-from autotune.agent.history import FOLLOWS_BATCH, Done, History, but_batch
+from autotune.agent.history import Done, History, but_batch
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import is_compiled
-from autotune.search_space.plan import Plan, Value
+from autotune.search_space.knobs import Knob, is_compiled
+from autotune.search_space.knobs.batch import FOLLOWS_BATCH
+from autotune.search_space.knobs.ranks import held_share, holds_no_more
+from autotune.search_space.plan import Plan
 from autotune.trials.result import Outcome
 
-_NO_MEMORY = frozenset(
-    {"workers", "prefetch", "pin_memory", "optimizer_impl", "threads", "bucket_mb", "static_graph"}
-)
-# Larger saves more; None is a plan without the knob. Modes that record CUDA graphs keep pools of
-# their own, padded products are copies, FSDP keeps no buckets, and a hook makes a copy of each.
-_SAVES_MEMORY: dict[str, dict[Value | None, int]] = {
-    "activation_checkpointing": {"selective": 1, "every-4": 2, "every-2": 3, "full": 4},
-    "precision": {"fp16": 1, "bf16": 1},
-    "compile_mode": {"default": 1, "max-autotune-no-cudagraphs": 1},
-    "shape_padding": {"measured": 1, None: 1},
-    "gradient_as_bucket_view": {True: 1, None: 1},
-    "comm_hook": {"none": 1, None: 1},
-}
-# The shardings that hold no more than this one, however large the optimizer's state is. hsdp
-# shares everything among the ranks of one copy, zero1 only that state, but among all.
-_HOLD_NO_MORE: dict[Value, frozenset[Value]] = {
-    "ddp": frozenset({"ddp", "zero1", "fsdp_zero2", "fsdp_zero3", "hsdp"}),
-    "zero1": frozenset({"zero1", "fsdp_zero2", "fsdp_zero3"}),
-    "fsdp_zero2": frozenset({"fsdp_zero2", "fsdp_zero3"}),
-    "fsdp_zero3": frozenset({"fsdp_zero3"}),
-    "hsdp": frozenset({"hsdp", "fsdp_zero3"}),
-}
 # Weights, gradients and the two moments of Adam in fp32.
 _BYTES_PER_PARAMETER = 16
-# What is kept for the backward pass, over what the first value keeps. Like the figures of `levers`
-# these order proposals, and measurements correct them.
-_KEPT: dict[str, dict[Value, float]] = {
-    "activation_checkpointing": {"selective": 0.8, "every-4": 0.85, "every-2": 0.65, "full": 0.35},
-    "precision": {"bf16": 0.65, "fp16": 0.65},
-    "compile_mode": {"default": 0.85, "max-autotune-no-cudagraphs": 0.85},
-}
-# What each rank holds of weights, gradients and the optimizer's state: a part whatever the number
-# of ranks, the rest shared out.
-_HELD_BY_ALL: dict[Value, float] = {"zero1": 0.5, "fsdp_zero2": 0.25, "hsdp": 0.25}
-_SHARDED = frozenset({"zero1", "fsdp_zero2", "fsdp_zero3", "hsdp"})
 # Without a device the peak is the process's: torch is in it, and the compiler where it is used.
 _TORCH_BYTES, _COMPILER_BYTES = 350 * 2**20, 50 * 2**20
 _MEASURED, _ON_A_LINE = 0.01, 0.03  # deviation of the logarithm of a peak, between processes
 _DOUBT_ABOUT_SAVING = 0.4  # the same, of what a change is expected to save
-_WHY_LESS = {
-    "activation_checkpointing": "activations are computed again instead of kept",
-    "precision": "activations in fewer bits",
-    "compile_mode": "fused kernels keep less between them",
-    "batch_size": "fewer samples at once",
-    "accumulation": "fewer samples at once",
-    "sharding": "each rank holds a part",
-    "gradient_as_bucket_view": "gradients are not copied into buckets",
-    "comm_hook": "no copy of each bucket",
-}
-_SAMPLES = {"batch_size": True, "accumulation": False}  # whether less of it is fewer at once
 _DOUBT, _DOUBT_FROM_OTHERS = 0.25, 0.5  # deviation of the logarithm of a peak guessed from one
-_OTHERWISE_COMPARED = frozenset({*_SAVES_MEMORY, "compile_scope", "sharding"})
 
 
 def cannot_fit(plan: Plan, history: History) -> bool:
@@ -76,17 +33,18 @@ def cannot_fit(plan: Plan, history: History) -> bool:
 def needs_no_less(plan: Plan, other: Plan, history: History) -> bool:
     """Whether `plan` needs at least the memory of `other`, going by what memory depends on."""
     hardware = history.space.site.hardware
+    differing = [history.space.knob(name) for name in plan.diff(other)]
     return (
-        not set(plan.diff(other)) - FOLLOWS_BATCH - _NO_MEMORY - _OTHERWISE_COMPARED
+        all(k.memory.saving is not None or k.name in FOLLOWS_BATCH for k in differing)
         and int(plan["batch_size"]) >= int(other["batch_size"])
-        and other.get("sharding", "ddp") in _HOLD_NO_MORE[plan.get("sharding", "ddp")]
-        and all(_saving(name, plan) <= _saving(name, other) for name in _SAVES_MEMORY)
+        and holds_no_more(plan, other)
+        and all(_saving(knob, plan) <= _saving(knob, other) for knob in differing)
         and _process_bytes(plan, hardware) >= _process_bytes(other, hardware)
     )
 
 
-def _saving(name: str, plan: Plan) -> int:
-    return _SAVES_MEMORY[name].get(plan.values.get(name), 0)
+def _saving(knob: Knob, plan: Plan) -> int:
+    return knob.memory.rank(plan.values.get(knob.name))
 
 
 def _too_big(trial: Done, history: History) -> bool:
@@ -128,8 +86,7 @@ def chance_to_fit(plan: Plan, history: History) -> float:
     fixed = min(_fixed_bytes(other, history), peak)
     guess = fixed + (peak - fixed) * growth
     doubt = _DOUBT if other == but_batch(plan) else _DOUBT_FROM_OTHERS
-    z = math.log(history.memory_cap_bytes / guess) / doubt
-    return (1.0 + math.erf(z / math.sqrt(2.0))) / 2.0
+    return statistics.NormalDist(math.log(guess), doubt).cdf(math.log(history.memory_cap_bytes))
 
 
 def expected_peak(plan: Plan, history: History, hardware: Hardware) -> tuple[float, float] | None:
@@ -150,20 +107,14 @@ def expected_peak(plan: Plan, history: History, hardware: Hardware) -> tuple[flo
     other, (batch, peak) = alike
     fixed = min(_fixed_bytes(other, history, _process_bytes(other, hardware)), peak)
     process = min(_process_bytes(other, hardware), fixed)
-    growth = int(plan["batch_size"]) / batch * _kept(plan) / _kept(other)
+    growth = int(plan["batch_size"]) / batch
+    growth *= _activations(plan, history) / _activations(other, history)
     ranks = history.space.num_ranks
-    held = (fixed - process) * _held(plan, ranks) / _held(other, ranks)
+    held = (fixed - process) * held_share(plan, ranks) / held_share(other, ranks)
     added = _process_bytes(plan, hardware) - _process_bytes(other, hardware)
     guess = max(1.0, process + added + held + (peak - fixed) * growth)
     saving = math.log(guess / peak)
     return math.log(guess), _ON_A_LINE + _DOUBT_ABOUT_SAVING * abs(saving)
-
-
-def why_less(name: str, value: Value, before: Value | None) -> str | None:
-    """Return in words why a value in the place of another may save memory, None: it cannot."""
-    if name in _SAMPLES and before is not None and (int(value) < int(before)) != _SAMPLES[name]:
-        return None
-    return _WHY_LESS.get(name)
 
 
 def _process_bytes(plan: Plan, hardware: Hardware) -> float:
@@ -172,17 +123,10 @@ def _process_bytes(plan: Plan, hardware: Hardware) -> float:
     return _TORCH_BYTES + (_COMPILER_BYTES if is_compiled(plan) else 0.0)
 
 
-def _kept(plan: Plan) -> float:
-    values = plan.values
-    return math.prod(by_value.get(values.get(name, ""), 1.0) for name, by_value in _KEPT.items())
-
-
-def _held(plan: Plan, num_ranks: int) -> float:
-    sharding = plan.get("sharding", "ddp")
-    if sharding not in _SHARDED:
-        return 1.0
-    by_all = _HELD_BY_ALL.get(sharding, 0.0)
-    return by_all + (1.0 - by_all) / num_ranks
+def _activations(plan: Plan, history: History) -> float:
+    """Return what the plan keeps for the backward pass, as a part of what the baseline keeps."""
+    kept = (history.space.knob(name).memory.activations.get(v, 1.0) for name, v in plan.items)
+    return math.prod(kept)
 
 
 def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | None:
@@ -193,7 +137,7 @@ def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | 
     own = but_batch(plan)
 
     def differing(other: Plan) -> int:
-        return len(set(own.diff(other)) - _NO_MEMORY)
+        return sum(history.space.knob(name).memory.matters for name in own.diff(other))
 
     nearest = min(history.peaks, key=differing, default=None)
     return None if nearest is None else (nearest, max(history.peaks[nearest].items()))
@@ -205,7 +149,7 @@ def _fixed_bytes(plan: Plan, history: History, process_bytes: float = 0.0) -> fl
     The guess is what a rank holds of the model and its optimizer, beside `process_bytes`.
     """
     lines = [_line(peaks) for peaks in history.peaks.values() if len(peaks) > 1]
-    guess = _held(plan, history.space.num_ranks) * (
+    guess = held_share(plan, history.space.num_ranks) * (
         _BYTES_PER_PARAMETER * history.space.facts.num_parameters
     )
     if not lines:

@@ -10,27 +10,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from autotune.agent.forecast.levers import Effect, effect, is_users, share_acted_on
 from autotune.agent.forecast.loading import computing_share
-from autotune.agent.history import FOLLOWS_BATCH, Done, History
+from autotune.agent.history import Done, History
+from autotune.search_space.bound import Bound
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs import Knob
+from autotune.search_space.knobs.batch import FOLLOWS, FOLLOWS_BATCH
+from autotune.search_space.knobs.knob import Effect, StepPart
 from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import FOLLOWS
-from autotune.trials.diagnosis import Bound
 
 # How sharply the slower side sets the time: the p of a p-norm. 1 is a sum, infinity a maximum.
 _SHARPNESS = {"cuda": 4.0, "cpu": 1.0}
 _LAUNCH_S = 12e-6  # of the host for each operation of an eager step on a GPU
 _HOST_S = {"cuda": 6e-3, "cpu": 3e-3}  # of a step that was not looked at, whatever the batch
 _MOST_HOST = 0.8  # share of such a step
-_HOST_OF_BLOCKS = 0.7  # speed of a host that calls compiled blocks one by one, in any mode
 _IDLES = 0.1  # share of the time from which a device waits for its host
 _KERNEL_S, _MOST_FIXED = 3e-6, 0.95  # what each kernel takes at the least; share of all of them
 _IDLE_UNITS = 0.05  # share of the baseline's batch that would run in the same time for nothing
-# How far the log speed may be off by any setting, by a sharding, whose worth the links decide, by
-# one that the user wrote down, and with each doubling of the batch: something, and a part of what
+_LEAST_DOUBT = 0.002  # deviation of the log speed, for a setting that can save next to nothing
+# How far the log speed may be off with each doubling of the batch: something, and a part of what
 # that promises.
-_DOUBT, _DOUBT_ABOUT_SHARDING, _DOUBT_ABOUT_USER_KNOB, _LEAST_DOUBT = 0.03, 0.06, 0.15, 0.002
 _DOUBT_ABOUT_DOUBLING, _DOUBT_ABOUT_BATCH = 0.02, 0.3
 _DOUBT_WITHOUT_DIAGNOSIS = 0.2  # about a doubling, where how the step divides is a guess
 
@@ -112,18 +111,14 @@ class Roofline:
         return self._together(self._history.best.plan)
 
     def _doubt(self, name: str) -> float:
-        if is_users(name, self._history):
-            return _DOUBT_ABOUT_USER_KNOB
-        doubt = _DOUBT_ABOUT_SHARDING if name == "sharding" else _DOUBT
-        share = self._share_acted_on(name)
+        doubt, share = self._knob(name).doubt, self._share_saved(name)
         return doubt if share is None else min(doubt, max(share / 2, _LEAST_DOUBT))
 
     def _together(self, plan: Plan, but: str = "") -> Effect:
         effects = {name: self._effect(name, value) for name, value in plan.items if name != but}
-        host = math.prod(e.host for e in effects.values())
-        if "compile_mode" in effects and plan.get("compile_scope", "model") == "block":
-            host *= _HOST_OF_BLOCKS / effects["compile_mode"].host
-        return Effect(host, math.prod(e.device for e in effects.values()))
+        corrections = [self._knob(n).correction(plan[n], effects) for n in effects]
+        found = [*effects.values(), *corrections]
+        return Effect(math.prod(e.host for e in found), math.prod(e.device for e in found))
 
     def _effect(self, name: str, value: Value) -> Effect:
         if (name, value) not in self._effects:
@@ -136,24 +131,25 @@ class Roofline:
 
     def _shortened(self, name: str, speed: float, most: float) -> float:
         """Nothing gains more than all of the time that it acts on (Amdahl's law)."""
-        share = self._share_acted_on(name)
+        share = self._share_saved(name)
         if share is None or share >= 1.0 or most <= 1.0:
             return speed
         limit = -math.log1p(-share)
         return float(speed ** min(1.0, limit / math.log(most)))
 
     def _most(self, name: str) -> Effect:
-        domain = self._history.space.by_name.get(name)
-        effects = (
-            [self._expected(name, value) for value in domain.values] if domain else [Effect()]
-        )
+        values = self._history.space.by_name[name].values
+        effects = [self._expected(name, value) for value in values]
         return Effect(max(e.host for e in effects), max(e.device for e in effects))
 
     def _expected(self, name: str, value: Value) -> Effect:
-        return effect(name, value, self._history, self._hardware)
+        return self._knob(name).speed(value, self._history.space.site)
 
-    def _share_acted_on(self, name: str) -> float | None:
-        return share_acted_on(name, self._history)
+    def _share_saved(self, name: str) -> float | None:
+        return share_saved(self._knob(name), self._history)
+
+    def _knob(self, name: str) -> Knob:
+        return self._history.space.knob(name)
 
     def _log_speed(self, batch: float, speed: Effect) -> float:
         """Return it for a micro-batch; `speed` is that of each side over the baseline's."""
@@ -165,6 +161,24 @@ class Roofline:
         device_s = sides.fixed_s + varying_s / speed.device
         step_s = float((host_s**p + device_s**p) ** (1 / p))
         return math.log(batch / step_s)
+
+
+def share_saved(knob: Knob, history: History) -> float | None:
+    """Return the largest share of the best plan's step that a knob can save, None if unknown.
+
+    Communication is traced in every trial. What was seen of the baseline alone takes as long in a
+    faster step, so more of it.
+    """
+    found, baseline, best = history.diagnosis, history.baseline, history.best
+    if knob.saves == frozenset({StepPart.COMMUNICATION}) and best.result.measurement is not None:
+        return best.result.measurement.exposed_comm_share
+    if found is None or baseline is None or knob.saves is None:
+        return None
+    shares: list[float | None] = [getattr(found.shares, part) for part in knob.saves]
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares):
+        return None
+    return min(1.0, sum(known) * max(1.0, best.throughput / baseline.throughput))
 
 
 def sides_of(baseline: Done, hardware: Hardware) -> Sides:

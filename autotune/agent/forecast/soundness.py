@@ -18,8 +18,8 @@ def chance_to_run(plan: Plan, history: History) -> float:
     """
     chance = 1.0
     for trial in (t for t in history.search if _failed(t, history)):
-        suspects = _settings(trial.plan) - _sound(history)
-        shared = suspects & _settings(plan)
+        suspects = _settings(trial.plan, history) - _sound(history)
+        shared = suspects & _settings(plan, history)
         if shared:
             chance *= 1.0 - _BLAME * len(shared) / len(suspects)
     return chance
@@ -27,15 +27,12 @@ def chance_to_run(plan: Plan, history: History) -> float:
 
 def _sound(history: History) -> set[Setting]:
     """Return the settings that some plan ran with."""
-    return {setting for plan in history.measured for setting in _settings(plan)}
+    return {setting for plan in history.measured for setting in _settings(plan, history)}
 
 
-def _settings(plan: Plan) -> set[Setting]:
-    """Return the plan's settings; that it compiles at all is one, whatever the mode.
-
-    Padding is none: nothing that compiles fails for it.
-    """
-    settings = (item for item in plan.items if item[0] != "shape_padding")
+def _settings(plan: Plan, history: History) -> set[Setting]:
+    """Return the plan's settings that may fail; that it compiles at all is one of them."""
+    settings = (item for item in plan.items if history.space.knob(item[0]).can_fail)
     return {*settings, ("is compiled", is_compiled(plan))}
 
 

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from autotune.agent.forecast.loading import compute_s, loading_of
 from autotune.agent.forecast.roofline import Roofline
-from autotune.agent.history import FOLLOWS_BATCH, Done, History
+from autotune.agent.history import Done, History
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Measurement
 
@@ -37,6 +38,7 @@ _WINDOWS_TO_PROCESSES = 10.0  # most of the former, over half the interval from 
 _FARTHER = {1.0: 0.7, 2.0: 0.2, 4.0: 0.1}
 _LEAST_DEVIATION = 1e-3
 _RACED = 0.05  # more, for a trial that was stopped early
+_NORMAL = statistics.NormalDist()
 
 Array = NDArray[np.float64]
 
@@ -56,12 +58,11 @@ class Outlook:
     def gain(self, over: float) -> float:
         """Return the expected gain of the log throughput over `over`, were it taken if there."""
         z = (self.log - math.log(over)) / self.spread
-        density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        return self.spread * (z * _normal(z) + density)
+        return self.spread * (z * _NORMAL.cdf(z) + _NORMAL.pdf(z))
 
     def chance(self, over: float) -> float:
         """Return the probability of a throughput above `over`."""
-        return _normal((self.log - math.log(over)) / self.spread)
+        return _NORMAL.cdf((self.log - math.log(over)) / self.spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +300,3 @@ def deviation(measurement: Measurement, between_processes: float) -> float:
     """Return how far a process may be off its plan's level, as a deviation of the logarithm."""
     raced = _RACED if measurement.raced else 0.0
     return math.hypot(between_processes, measurement.log_half_width / 2, raced)
-
-
-def _normal(z: float) -> float:
-    return (1.0 + math.erf(z / math.sqrt(2.0))) / 2.0

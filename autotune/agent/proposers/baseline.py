@@ -3,12 +3,12 @@
 from autotune.agent.history import MAX_LOST, Done, History
 from autotune.agent.proposal import Proposal
 from autotune.errors import NothingRanError, WorkloadError
-from autotune.search_space.conflicts import FSDP
+from autotune.search_space.knobs.ranks import LEAST_HELD, is_fsdp
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import Space, on_ranks
+from autotune.search_space.site import on_ranks
+from autotune.search_space.space import Space
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
-_SPARING = "fsdp_zero3"  # holds least of all shardings
 _USERS_FAULT = (Outcome.CRASH, Outcome.INVALID, Outcome.COMPILE_ERROR, Outcome.DIVERGED)
 
 
@@ -93,9 +93,9 @@ def _lighter(failed: list[Done], history: History) -> Plan | None:
 def _sharded(trial: Done, history: History) -> Plan | None:
     """Sharding everything trains the same, so it comes before a smaller batch."""
     domain = history.space.by_name.get("sharding")
-    if domain is None or trial.plan["sharding"] in FSDP or _SPARING not in domain.values:
+    if domain is None or is_fsdp(trial.plan) or LEAST_HELD not in domain.values:
         return None
-    return history.space.possible({"sharding": _SPARING}, trial.plan)
+    return history.space.possible({"sharding": LEAST_HELD}, trial.plan)
 
 
 def _how_it_failed(trial: Done) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autotune.agent.focus import Focus, Knobs, inside_a_rank, not_scouted
+from autotune.agent.focus import Focus, Knobs, needs_one_device, not_scouted
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
 from autotune.agent.proposers.earlier import Found, Remembered
@@ -48,8 +48,8 @@ def sharded_search(
 def for_scouts(settings: SearchSettings, hardware: Hardware) -> tuple[Proposer, ...]:
     """Return the order for trials on one device; batch and checkpointing depend on the ranks."""
     return (
-        Focus(knobs=_inside_a_rank, proposer=_promising(settings, hardware, settings.chance)),
-        Focus(knobs=_inside_a_rank, proposer=_sampled(settings, hardware)),
+        Focus(knobs=_one_device, proposer=_promising(settings, hardware, settings.chance)),
+        Focus(knobs=_one_device, proposer=_sampled(settings, hardware)),
     )
 
 
@@ -89,8 +89,8 @@ def _shardings(settings: SearchSettings, hardware: Hardware, at_least: float) ->
     return _Worthwhile(proposer=Shardings(at_least=at_least), promising=promising)
 
 
-def _inside_a_rank(history: History) -> Knobs:
-    return inside_a_rank
+def _one_device(history: History) -> Knobs:
+    return needs_one_device
 
 
 def _promising(settings: SearchSettings, hardware: Hardware, chance: float) -> Promising:

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from autotune.agent.forecast.durations import expected_s
-from autotune.agent.forecast.levers import LOADER_KNOBS, bound_acted_on, waits_for_data, why
-from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, why_less
+from autotune.agent.forecast.loading import waits_for_data
+from autotune.agent.forecast.memory import cannot_fit, chance_to_fit
 from autotune.agent.forecast.prospects import Prospect, Prospects
 from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
+from autotune.agent.proposers.reasons import bound_acted_on, why_better
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import CATALOGUE
+from autotune.search_space.knobs import BY_NAME, CATALOGUE, compiler
+from autotune.search_space.knobs.batch import FOLLOWS, FOLLOWS_BATCH
 from autotune.search_space.plan import Plan, describe_diff
-from autotune.search_space.space import FOLLOWS
 from autotune.trials.result import Purpose
 
 _AT_ONCE = 16  # proposals of others that are compared with each other
@@ -27,13 +28,12 @@ _TO_TIME, _EMPTYING_S = 2, 4.0
 _PRICE = 0.005  # gain in the log throughput that each time of the baseline's trial must be worth
 _LEAST_PART = 0.2  # of the gain that is worth a trial, for a guarded value among many changes
 _LIKELY = 0.5  # to run and to fit, for a change to be one of many at once
-_MAKES_ROOM = "activation_checkpointing"
-_COMPILER = frozenset({"compile_mode", "compile_scope", "shape_padding"})
-# Checkpointing only costs unless a batch needs the room; sharding has a proposer of its own. Both
+_COMPILER = frozenset(knob.name for knob in compiler.KNOBS)
+_MAKE_ROOM = frozenset(knob.name for knob in CATALOGUE if knob.memory.makes_room)
+# What makes room only costs unless a batch needs it; sharding has a proposer of its own. Both
 # save memory, so they are tried for themselves where that is the aim.
-_SPARING = frozenset({_MAKES_ROOM, "sharding"})
-_GUARDED = {knob.name: knob.guarded for knob in CATALOGUE if knob.guarded}
-_LADDER = frozenset({"batch_size", FOLLOWS, _MAKES_ROOM})
+_SPARING = _MAKE_ROOM | {"sharding"}
+_LADDER = FOLLOWS_BATCH | _MAKE_ROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,8 @@ class Promising:
 
         It may as well cost something, which would be blamed on the others.
         """
-        guarded = any(plan[n] in _GUARDED.get(n, ()) for n in plan.diff(without) if n in plan)
+        changed = (BY_NAME.get(name) for name in plan.diff(without) if name in plan)
+        guarded = any(knob and plan[knob.name] in knob.guarded for knob in changed)
         return _LEAST_PART * self.gain if guarded else 0.0
 
     def _price(self, plan: Plan, outlook: Prospect, history: History) -> float:
@@ -215,9 +216,15 @@ def _changed(base: Done, history: History) -> Iterator[Plan]:
         for plan in history.space.alternatives(base.plan, name):
             yield from _brought(plan, base, history)
             if name == "batch_size" and cannot_fit(plan, history):
-                yield from history.space.alternatives(plan, _MAKES_ROOM)
-    if base.plan.get(_MAKES_ROOM, "") != history.space.baseline.get(_MAKES_ROOM, ""):
-        yield from history.space.alternatives(base.plan, _MAKES_ROOM)
+                yield from _with_more_room(plan, history)
+    own = history.space.baseline
+    for name in (n for n in _MAKE_ROOM if base.plan.get(n, "") != own.get(n, "")):
+        yield from history.space.alternatives(base.plan, name)
+
+
+def _with_more_room(plan: Plan, history: History) -> Iterator[Plan]:
+    for name in _MAKE_ROOM:
+        yield from history.space.alternatives(plan, name)
 
 
 def _brought(plan: Plan, base: Done, history: History) -> list[Plan]:
@@ -243,7 +250,8 @@ def _tunable(plan: Plan, measured: Done, history: History) -> Iterator[str]:
     """
     waits = waits_for_data(measured)
     for name in plan:
-        idle = name in LOADER_KNOBS and not waits and not _has_workers(name, plan)
+        needs_wait = history.space.knob(name).needs_data_wait
+        idle = needs_wait and not waits and not _has_workers(name, plan)
         is_sparing = name in _SPARING and not history.objective.weighs_memory
         if name != FOLLOWS and not is_sparing and not idle:
             yield name
@@ -258,10 +266,10 @@ def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
     # Where nothing may win yet, any plan that may is a gain.
     ratio = math.exp(one.outlook.worth.log) / reached if reached else math.inf
     # What a change brings with it, as compiling does its scope, needs no reason of its own.
-    words = [_why(name, one, history) for name in changed if name in one.base.plan]
     before = one.base.plan.values
-    settings = [(name, one.plan[name], before.get(name)) for name in changed]
-    bound = bound_acted_on(settings, history)
+    changes = [(history.space.knob(n), one.plan[n], before.get(n)) for n in changed]
+    words = [why_better(c, one.base, history) for c in changes if c[0].name in before]
+    bound = bound_acted_on(changes, history)
     because = "; ".join(dict.fromkeys([*words, bound] if bound else words))
     reason = (
         f"{describe_diff(one.plan, one.base.plan)} on top of trial {one.base.number}: {because} "
@@ -273,12 +281,6 @@ def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
         reason=reason,
         trial_s=one.trial_s,
     )
-
-
-def _why(name: str, one: Candidate, history: History) -> str:
-    value, before = one.plan[name], one.base.plan.values.get(name)
-    saved = why_less(name, value, before) if history.objective.weighs_memory else None
-    return saved or why(name, value, one.base)
 
 
 def _promise(one: Candidate, ratio: float, history: History) -> str:

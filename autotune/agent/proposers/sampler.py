@@ -20,8 +20,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
+from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import FOLLOWS, Domain
+from autotune.search_space.space import Domain
 from autotune.trials.result import Purpose
 
 _STALE = 16  # known plans in a row after which asking on is a waste

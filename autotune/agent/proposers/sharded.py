@@ -1,20 +1,22 @@
-"""Proposals for several devices: what one device showed, and what each rank may hold."""
+"""Proposals for several devices: what one device showed, and what each rank may hold.
+
+Names of knobs stand here because the module is about shardings and what goes with them: FSDP with
+compiled blocks, a scout's plan with less of it compiled where ranks cannot compile all.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotune.agent.focus import inside_a_rank
-from autotune.agent.forecast.levers import LOADER_KNOBS, in_words, sharding_speed
+from autotune.agent.focus import needs_one_device
 from autotune.agent.history import Done, History
 from autotune.agent.proposal import Proposal
-from autotune.search_space.conflicts import FSDP, records_parts
-from autotune.search_space.knobs import is_compiled
+from autotune.search_space.knobs.compiler import is_compiled, records_cuda_graphs
+from autotune.search_space.knobs.ranks import is_fsdp, sharding_speed
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Space
 from autotune.trials.result import Outcome, Purpose
 
 _NEAR_BEST = 0.95  # of the best scout's value; among ranks another one may be ahead
-_FEEDING = frozenset({*LOADER_KNOBS, "pin_memory", "threads"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +60,11 @@ class Shardings:
     def candidates(self, history: History) -> Iterator[Proposal]:
         """Yield the shardings that no search trial had, those before it aside."""
         best = history.best
-        speeds = sharding_speed(history.space)
+        speeds = _speeds(history.space)
         current = speeds.get(best.plan.get("sharding", "ddp"), 1.0)
         for value in sorted(speeds, key=lambda value: -speeds[value]):
             if speeds[value] >= self.at_least * current and value not in _seen(history):
-                does = in_words("sharding", value, None)
+                does = history.space.knob("sharding").reasons.why(value, None)
                 reason = f"sharding={value} on top of trial {best.number}: {does}"
                 plan = runnable({"sharding": value}, best.plan, history.space)
                 yield Proposal(plan=plan, purpose=Purpose.PRESET, reason=reason)
@@ -75,7 +77,7 @@ def runnable(changes: dict[str, Value], base: Plan, space: Space) -> Plan:
     than the model.
     """
     plan = Plan.of({**base.values, **changes})
-    if plan.get("sharding", "ddp") in FSDP:
+    if is_fsdp(plan):
         plan = Plan.of({**plan.values, **_beside_fsdp(plan, space)})
     return space.possible({}, plan) or space.adopt(plan)
 
@@ -84,7 +86,7 @@ def _beside_fsdp(plan: Plan, space: Space) -> dict[str, Value]:
     wanted: dict[str, Value] = {}
     if is_compiled(plan):
         wanted["compile_scope"] = "block"
-    if records_parts(plan):
+    if records_cuda_graphs(plan):
         wanted["compile_mode"] = "default"
     offered = space.by_name
     return {n: v for n, v in wanted.items() if n in offered and v in offered[n].values}
@@ -98,8 +100,9 @@ def _best(scouts: History) -> list[Done]:
     different: dict[Plan, Done] = {}
     for scout in scouts.ranking:
         if scouts.value(scout) >= least:
-            inside = _inside(scout.plan).values.items()
-            computes = Plan.of({n: v for n, v in inside if n not in _FEEDING})
+            inside = _inside(scout.plan, scouts.space)
+            feeds = {n for n in inside if scouts.space.knob(n).feeds_device}
+            computes = Plan.of({n: v for n, v in inside.items() if n not in feeds})
             different.setdefault(computes, scout)
     return list(different.values())
 
@@ -126,13 +129,15 @@ def _runs(plan: Plan, history: History) -> bool:
     return plan in history.pending or history.outcome(plan) is Outcome.OK
 
 
-def _inside(plan: Plan) -> Plan:
-    return Plan.of({name: value for name, value in plan.items if inside_a_rank(name)})
+def _inside(plan: Plan, space: Space) -> dict[str, Value]:
+    """Return the settings whose worth one device shows."""
+    return {name: value for name, value in plan.items if needs_one_device(space.knob(name))}
 
 
 def _on_ranks(scout: Plan, history: History) -> Plan:
     assert history.baseline is not None
-    changes = _inside(scout).values
+    assert history.scouts is not None
+    changes = _inside(scout, history.scouts.space)
     # Where the whole model did not compile, its blocks may.
     if "compile_scope" in scout:
         changes["compile_scope"] = scout["compile_scope"]
@@ -142,3 +147,9 @@ def _on_ranks(scout: Plan, history: History) -> Plan:
 def _seen(history: History) -> set[Value]:
     ended = [t.plan for t in history.search if t.result.outcome.is_about_plan]
     return {plan["sharding"] for plan in (*ended, *history.pending) if "sharding" in plan}
+
+
+def _speeds(space: Space) -> dict[Value, float]:
+    """Return the expected speed of each sharding that the space offers, over ddp's."""
+    domain = space.by_name.get("sharding")
+    return {v: sharding_speed(v, space.site) for v in domain.values} if domain else {}

@@ -1,0 +1,207 @@
+"""Compiler: what torch.compile compiles, and how."""
+
+from collections.abc import Mapping
+
+from autotune.search_space.bound import Bound
+from autotune.search_space.hardware import DeviceKind
+from autotune.search_space.knobs.batch import accumulates
+from autotune.search_space.knobs.knob import (
+    ANY_DEVICE,
+    NO_EFFECT,
+    Conflict,
+    Effect,
+    Knob,
+    MeasuredOn,
+    MemoryUse,
+    Numerics,
+    Offer,
+    Out,
+    Reasons,
+    both,
+    cuda_only,
+    needs_blocks,
+    speed_by_device,
+)
+from autotune.search_space.knobs.ranks import is_fsdp
+from autotune.search_space.plan import Plan, Value
+from autotune.search_space.site import Site
+
+_MODES = (
+    "off",
+    "default",
+    "reduce-overhead",
+    "max-autotune-no-cudagraphs",
+    "max-autotune",
+)
+_GRAPH_MODES = ("reduce-overhead", "max-autotune")  # these record CUDA graphs
+_PADDING = ("measured", "always")
+_WORTH_PADDING = 0.01  # share of the model's FLOPs in products that the compiler may pad
+# Speed of a product that the compiler's own timing leaves unpadded, as a loss: the timing counts
+# copies that the program does not need, and it is noisy.
+_LOSS_UNPADDED = 0.1
+_HOST_OF_BLOCKS = 0.7  # speed of a host that calls compiled blocks one by one, in any mode
+# First steps in seconds before anything is known, from runs of middle-sized models.
+_FIRST_STEP_S: dict[DeviceKind, dict[Value, float]] = {
+    "cpu": {"default": 30.0},
+    "cuda": {
+        "default": 15.0,
+        "reduce-overhead": 20.0,
+        "max-autotune-no-cudagraphs": 150.0,
+        "max-autotune": 180.0,
+    },
+}
+# Part of the whole model's first step that compiling the distinct blocks takes.
+_FIRST_STEP_OF_BLOCKS: dict[DeviceKind, float] = {"cpu": 0.65, "cuda": 0.45}
+
+
+def is_compiled(plan: Plan) -> bool:
+    """Whether the plan compiles anything."""
+    return plan.get("compile_mode", "off") != "off"
+
+
+CompilerSetup = tuple[Value, Value]
+"""A mode and a scope: plans that share both compile in about the same time."""
+
+
+def compiler_setup(plan: Plan) -> CompilerSetup | None:
+    """Return the mode and the scope that the plan compiles with, None where it does not."""
+    if not is_compiled(plan):
+        return None
+    return plan["compile_mode"], plan.get("compile_scope", "model")
+
+
+def records_cuda_graphs(plan: Plan) -> bool:
+    """Whether the compiler records CUDA graphs of what it compiles."""
+    return plan.get("compile_mode", "off") in _GRAPH_MODES
+
+
+def usual_first_step_s(plan: Plan, device_kind: DeviceKind) -> float:
+    """Return the seconds that the first step of a middle-sized model takes to compile, cold."""
+    whole_s = _FIRST_STEP_S[device_kind][plan["compile_mode"]]
+    is_block = plan.get("compile_scope", "model") == "block"
+    return whole_s * (_FIRST_STEP_OF_BLOCKS[device_kind] if is_block else 1.0)
+
+
+def _modes(site: Site) -> Offer:
+    # CUDA graphs and Triton templates are what the other modes add; a CPU has neither.
+    modes = _MODES if site.hardware.device_kind == "cuda" else ("off", "default")
+    return _broken(site) or modes
+
+
+def _scopes(site: Site) -> Offer:
+    return _broken(site) or needs_blocks(site, ("model", "block"))
+
+
+def _padding(site: Site) -> Offer:
+    share = site.facts.uneven_share
+    if share is None:
+        return Out("the model's matrix products are not known: its code needs values to run")
+    if share < _WORTH_PADDING:
+        return Out("no weight of a large matrix product has a side that is no multiple of 8")
+    return _broken(site) or cuda_only(site, _PADDING)
+
+
+def _broken(site: Site) -> Out | None:
+    problem = site.facts.compiler_problem
+    return Out(f"torch.compile does not work here: {problem}") if problem else None
+
+
+def _beside_mode(value: Value, beside: Mapping[str, Effect]) -> Effect:
+    """Take back what a mode promises of the host: blocks are called one by one in any mode."""
+    if value != "block" or "compile_mode" not in beside:
+        return NO_EFFECT
+    return Effect(host=_HOST_OF_BLOCKS / beside["compile_mode"].host)
+
+
+def _padding_speed(value: Value, site: Site) -> Effect:
+    lost = _LOSS_UNPADDED * (site.facts.uneven_share or 0.0)
+    return Effect(device=1 / (1 - lost)) if value == "always" else NO_EFFECT
+
+
+COMPILE_MODE = Knob(
+    name="compile_mode",
+    doc="torch.compile mode; off runs eagerly",
+    numerics=Numerics.ROUNDING,
+    values=_modes,
+    known=_MODES,
+    # Device: a GPT and a ResNet on a Hopper GPU. Host: an MLP of 17 layers there.
+    speed=speed_by_device(
+        cuda={
+            "default": Effect(host=1.3, device=1.35),
+            "reduce-overhead": Effect(host=10.0, device=1.36),
+            "max-autotune-no-cudagraphs": Effect(host=1.3, device=1.36),
+            "max-autotune": Effect(host=10.0, device=1.37),
+        },
+        cpu={"default": both(1.3)},
+    ),
+    acts_on=frozenset({Bound.LAUNCHES, Bound.MEMORY_BANDWIDTH}),
+    saves=None,
+    # Modes that record CUDA graphs keep memory pools of their own.
+    memory=MemoryUse(
+        saving={"default": 1, "max-autotune-no-cudagraphs": 1},
+        activations={"default": 0.85, "max-autotune-no-cudagraphs": 0.85},
+        why_less="fused kernels keep less between them",
+    ),
+    recompiles_on=ANY_DEVICE,
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        change="fused kernels and fewer launches",
+        back={"off": "compiled code may be slower here"},
+    ),
+    conflicts=(
+        # https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
+        Conflict(
+            knobs=("compile_mode", "accumulation"),
+            found=lambda plan, facts: records_cuda_graphs(plan) and accumulates(plan),
+            reason="each replay of a CUDA graph overwrites the gradients that the one before it "
+            "left in its memory; use compile_mode=default",
+        ),
+        # https://github.com/pytorch/pytorch/issues/164264 and issues/169545 of the same.
+        Conflict(
+            knobs=("compile_mode", "sharding"),
+            found=lambda plan, facts: is_fsdp(plan) and records_cuda_graphs(plan),
+            reason="CUDA graphs replay fixed addresses, and FSDP gathers parameters to new ones; "
+            "use compile_mode=default",
+        ),
+    ),
+)
+COMPILE_SCOPE = Knob(
+    name="compile_scope",
+    doc="compile the whole model, or its blocks and layers one by one (compiles faster)",
+    numerics=Numerics.ROUNDING,
+    values=_scopes,
+    known=("model", "block"),
+    active=is_compiled,
+    speed=speed_by_device(cuda={"block": Effect(device=0.98)}, cpu={"block": both(0.97)}),
+    correction=_beside_mode,
+    acts_on=frozenset(),
+    saves=None,
+    memory=MemoryUse(saving={}),
+    recompiles_on=ANY_DEVICE,
+    measured_on=MeasuredOn.ALL_RANKS,  # FSDP gathers, runs and frees what is compiled as one
+    reasons=Reasons(
+        change="less to compile, nearly as fast",
+        back={"model": "the compiler sees more at once, for more time"},
+    ),
+)
+SHAPE_PADDING = Knob(
+    name="shape_padding",
+    doc="pad uneven matrix products where the compiler times a gain, or always (more memory)",
+    numerics=Numerics.ROUNDING,
+    values=_padding,
+    known=_PADDING,
+    active=is_compiled,
+    speed=_padding_speed,
+    acts_on=frozenset(),
+    saves=None,
+    memory=MemoryUse(saving={"measured": 1, None: 1}),  # padded products are copies
+    recompiles_on=ANY_DEVICE,
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        change="no product is left at a size that tensor cores read slowly",
+        back={"measured": "padding may cost more than it saves"},
+    ),
+    can_fail=False,
+)
+
+KNOBS = (COMPILE_MODE, COMPILE_SCOPE, SHAPE_PADDING)

@@ -1,0 +1,63 @@
+"""Host: the CPU threads of a training process."""
+
+from autotune.search_space.bound import Bound
+from autotune.search_space.knobs.knob import (
+    NO_EFFECT,
+    NO_MEMORY,
+    Effect,
+    Knob,
+    MeasuredOn,
+    Numerics,
+    Offer,
+    Out,
+    Reasons,
+    StepPart,
+    both,
+)
+from autotune.search_space.plan import Value
+from autotune.search_space.site import Site
+
+_FEWER = {"cuda": Effect(host=1.05), "cpu": both(1.03)}
+
+
+def _threads(site: Site) -> Offer:
+    """Return counts up to the cores of a rank."""
+    if site.hardware.device_kind == "cuda":
+        # Threads that spin while they wait for the next CPU operator take the cores from the
+        # thread that launches kernels; one thread never spins.
+        return (site.cores_per_rank, 1) if site.cores_per_rank > 1 else (1,)
+    counts, count = [], 1
+    while count < site.cores_per_rank:
+        counts.append(count)
+        count *= 2
+    if not counts and max(site.hardware.num_devices, site.num_ranks) == 1:
+        return Out("only one core is available")
+    # Those who share the machine are told so: by itself torch takes all the cores in each.
+    return (site.cores_per_rank, *counts)
+
+
+def _speed(value: Value, site: Site) -> Effect:
+    is_fewer = int(value) < site.cores_per_rank
+    return _FEWER[site.hardware.device_kind] if is_fewer else NO_EFFECT
+
+
+THREADS = Knob(
+    name="threads",
+    doc="CPU threads inside one operator; on a GPU machine those of the loader and the host",
+    numerics=Numerics.EXACT,
+    values=_threads,
+    any_count=True,
+    speed=_speed,
+    acts_on=frozenset[Bound](),
+    saves=frozenset({StepPart.DATA, StepPart.IDLE}),
+    memory=NO_MEMORY,
+    recompiles_on=frozenset({"cpu"}),  # generated code for a CPU names its number of threads
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        more="more threads share the work of an operator",
+        less="fewer threads wait less for each other",
+    ),
+    feeds_device=True,
+)
+
+KNOBS = (THREADS,)
