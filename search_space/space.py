@@ -12,6 +12,7 @@ from autotune.errors import PlanError, UsageError, nearest
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs import (
+    BY_NAME,
     CATALOGUE,
     GUARDED,
     Knob,
@@ -93,8 +94,8 @@ class Space:
         return self.plan({})
 
     def knob(self, name: str) -> Knob:
-        """Return what is known of a knob that has a domain here."""
-        return self.by_name[name].knob
+        """Return what is known of a knob of the catalogue or of the workload."""
+        return BY_NAME.get(name) or self.by_name[name].knob
 
     def plan(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan:
         """Complete `values` from `base` (default: the baseline) into a canonical plan.
