@@ -160,13 +160,13 @@ def known_records(args):
 
 def score(watched, workload, known):
     """Return the record of a run: its winner held against the best known, and its seconds."""
-    run, winner = watched.run, watched.run.winner
-    hardware = run.new.hardware
+    run, hardware = watched.run, watched.run.new.hardware
     own = {
         "workload": workload,
         "device": hardware["device_name"],
         "num_devices": run.new.num_ranks,
         "throughput": confirmed_throughput(watched),
+        **(winner_of(run.winner) if run.winner else {}),
     }
     best = best_known([*known, own], workload, hardware["device_name"])
     compared = own["throughput"] is not None and best is not None
@@ -180,11 +180,10 @@ def score(watched, workload, known):
         "stop_reason": run.stop_reason,
         "seconds": seconds_by_phase(watched),
         "gains": asdict(gains(watched.trials)),
-        **(winner_of(run, winner) if winner else {}),
     }
 
 
-def winner_of(run, winner):
+def winner_of(winner):
     return {
         "confirmed": winner.confirmed,
         "kept_baseline": winner.kept_baseline,
