@@ -82,7 +82,7 @@ def seconds(text):
 
 
 def try_settings(path, args, environment):
-    """Try the settings of one workload while there is time; return the fastest's result."""
+    """Try one workload's settings while there is time; return the fastest's result, if any."""
     results = []
     for setting in settings_for(path.stem, device_kind()):
         left_s = args.end - time.monotonic()
@@ -94,7 +94,8 @@ def try_settings(path, args, environment):
         print(f"{path.stem}: {describe(result)}", flush=True)
         with args.out.open("a") as file:
             file.write(json.dumps({**result, **origin()}) + "\n")
-    return max(results, key=lambda result: result["throughput"] or 0.0, default=None)
+    measured = [result for result in results if result["throughput"] is not None]
+    return max(measured, key=lambda result: result["throughput"], default=None)
 
 
 @functools.cache
@@ -144,7 +145,7 @@ def failure(code, log, limit_s):
 
 def describe(result):
     if result is None:
-        return "nothing was tried"
+        return "unknown, nothing was measured"
     setting = json.dumps(result["setting"])
     if result["throughput"] is None:
         return f"failed in {result['took_s']:.0f} s, {result['error']}  {setting}"

@@ -123,6 +123,7 @@ ON_GPU = {
 
 _STATIC_ON_CPU = [
     {"fused": True},
+    {"fused": True, "threads": 1},
     {"fused": True, "times": 4},
     {"fused": True, "workers": 1, "times": 2},
     {"precision": "bf16", "fused": True, "times": 4},
@@ -139,6 +140,7 @@ _VARYING_ON_CPU = [
 ]
 _IMAGES_ON_CPU = [
     {"fused": True, "workers": 1},
+    IMAGES | {"fused": True, "workers": 1, "threads": 1, "times": 2},
     {"fused": True, "workers": 2, "times": 4},
     IMAGES | {"fused": True, "workers": 1, "times": 2},
     IMAGES | {"fused": True, "workers": 2, "times": 4},
