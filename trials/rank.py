@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from autotune.search_space.plan import Plan
-from autotune.trials.apply import build_step
+from autotune.trials.applying.apply import build_step
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
-from autotune.trials.measure import Meter
-from autotune.trials.numerics import compare
+from autotune.trials.measuring.meter import Meter
+from autotune.trials.measuring.numerics import compare
+from autotune.trials.process_group import ALONE, device_of, join, leave
 from autotune.trials.profiling.diagnose import Subject, diagnose
-from autotune.trials.ranks import ALONE, device_of, join, leave
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import Kept, Outcome, Phase, TrialResult
 from autotune.trials.workload import Workload, load_workload

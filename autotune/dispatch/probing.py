@@ -13,7 +13,7 @@ from autotune.errors import WorkloadError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.trials.request import ProbeRequest, Rejection
 
-PROBE = "autotune.trials.probe:answer"
+PROBE = "autotune.trials.probing.probe:answer"
 _TAIL_CHARS = 4000
 
 

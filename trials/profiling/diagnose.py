@@ -8,6 +8,8 @@ from typing import TypeVar
 from torch import nn
 
 from autotune.search_space.knobs import is_compiled
+from autotune.trials.applying.loader import Feed
+from autotune.trials.applying.step import Step
 from autotune.trials.diagnosis import (
     Diagnosis,
     DiagnosisRequest,
@@ -16,7 +18,7 @@ from autotune.trials.diagnosis import (
     Shares,
 )
 from autotune.trials.failure import one_line
-from autotune.trials.loader import Feed
+from autotune.trials.process_group import Ranks
 from autotune.trials.profiling.bound import Circumstances, Verdict, judge
 from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
 from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
@@ -26,9 +28,7 @@ from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_p
 from autotune.trials.profiling.stalls import why_waiting
 from autotune.trials.profiling.traced import num_steps, trace_steps
 from autotune.trials.profiling.watch import Watched, watch_step
-from autotune.trials.ranks import Ranks
 from autotune.trials.result import Measurement
-from autotune.trials.step import Step
 from autotune.trials.workload import Workload
 
 T = TypeVar("T")

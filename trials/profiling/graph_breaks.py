@@ -10,11 +10,11 @@ import torch
 
 from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
-from autotune.trials.compiling import compile_model
+from autotune.trials.applying.compiler import compile_model
+from autotune.trials.applying.loader import Feed
+from autotune.trials.applying.step import Step
 from autotune.trials.diagnosis import Finding, FindingKind
-from autotune.trials.loader import Feed
 from autotune.trials.profiling.users_code import is_theirs
-from autotune.trials.step import Step
 
 # What `TORCH_LOGS=graph_breaks` shows; torch's own tests hold it to this form.
 _LOGGER = "torch._dynamo.symbolic_convert.__graph_breaks"

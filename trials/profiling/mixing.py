@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autotune.trials.apply import having
+from autotune.trials.applying.apply import having
+from autotune.trials.applying.step import Step
 from autotune.trials.seeding import seed_all
-from autotune.trials.step import Step
 
 _DIFFERENT = {"fp32": 0.02}  # relative; halves of as many tokens differ by rounding only
 _DIFFERENT_WHEN_ROUNDED = 0.05

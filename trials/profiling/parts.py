@@ -5,8 +5,8 @@ import enum
 import torch
 from torch.profiler import record_function
 
-from autotune.trials.loader import Feed
-from autotune.trials.step import Step
+from autotune.trials.applying.loader import Feed
+from autotune.trials.applying.step import Step
 
 
 class Part(enum.Enum):

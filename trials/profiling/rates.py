@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from autotune.trials.loader import Feed
+from autotune.trials.applying.loader import Feed
 
 _DTYPES = {
     "fp32": torch.float32,

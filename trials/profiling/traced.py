@@ -7,10 +7,10 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
-from autotune.trials.loader import Feed
+from autotune.trials.applying.loader import Feed
+from autotune.trials.applying.step import Step
 from autotune.trials.profiling.parts import run_steps
 from autotune.trials.profiling.trace import Operation, read_trace
-from autotune.trials.step import Step
 
 _TRACED_S = 0.2
 _MOST_STEPS = 3

@@ -18,12 +18,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from autotune.trials.applying.loader import Feed
+from autotune.trials.applying.step import Step
 from autotune.trials.diagnosis import Finding, FindingKind
-from autotune.trials.loader import Feed
-from autotune.trials.products import TENSOR_CORE_MULTIPLE, uneven_sides
+from autotune.trials.probing.products import TENSOR_CORE_MULTIPLE, uneven_sides
 from autotune.trials.profiling.habits import Habits
 from autotune.trials.profiling.users_code import Sightings, at_line, plain_name, times
-from autotune.trials.step import Step
 
 _ROUND_MULTIPLE = 64
 _MOST_SHAPES = 5  # that are told

@@ -1,0 +1,1 @@
+"""How fast a step is, and whether it still trains as before."""

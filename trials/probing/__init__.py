@@ -1,0 +1,1 @@
+"""What a workload is, found out once before any trial, without training it."""
