@@ -8,7 +8,8 @@ from dataclasses import fields
 import pytest
 
 from autotune.search_space.plan import Plan
-from autotune.trials.applying.loader import RankSampler, build_loader
+from autotune.trials.applying.loader import build_loader
+from autotune.trials.applying.rank_share import RankSampler
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.merge import merge
 from autotune.trials.process_group import Ranks

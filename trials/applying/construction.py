@@ -1,11 +1,11 @@
-"""How a model comes into being: on its device, on the CPU, or without values.
+"""Constructs the workload's model: on its device, on the CPU, or without values.
 
 Drawing a billion parameters takes ten seconds on a host and hardly any time on a GPU, and every
 trial does it anew. So a model is built on its device where its code lets it. A model that FSDP
-shards need never be whole anywhere: where neither device nor host have room for it, it is built
-on the meta device, and each block gets memory and values just before it is cut into parts. The
-values come from the modules' own `reset_parameters` then, with the same seed on every rank, so
-that all parts are of one model.
+shards need not be whole anywhere: where neither the device nor the host has room for it, it is
+built on the meta device, and each block gets memory and values just before it is cut into parts.
+The values then come from the modules' own `reset_parameters`, with the same seed on every rank,
+so that all parts are of one model.
 """
 
 import functools
@@ -28,16 +28,17 @@ from autotune.trials.process_group import Ranks
 from autotune.trials.seeding import seed_all
 from autotune.trials.workload import Workload
 
-# Of the memory that is free, what copies of the model may take; the loaders need some too.
+# Share of the host's free memory that copies of the model may take; the loaders need some too.
 _SHARE_OF_HOST = 0.8
-# A whole model that is only there to be cut leaves room for the parts and for gathering them.
+# Share of the device's free memory that a whole model may take before it is cut into parts; the
+# parts and the gathered blocks need the rest.
 _SHARE_OF_DEVICE = 0.25
-_UNSET = math.nan
-_CACHED = type(functools.lru_cache(lambda: None))
+_UNSET = math.nan  # marks parameters to which `reset_parameters` gave no value
+_CACHED_FUNCTION = type(functools.lru_cache(lambda: None))
 
 
-def build_on_device(workload: Workload, plan: Plan, device: torch.device) -> nn.Module:
-    """Return the model on the device, made there where its code works with tensors there."""
+def construct_on_device(workload: Workload, plan: Plan, device: torch.device) -> nn.Module:
+    """Return the model on the device, built there if its code works with tensors there."""
     if device.type != "cpu":
         try:
             with device:
@@ -63,21 +64,21 @@ def _has_loose_tensors(model: nn.Module) -> bool:
     return any(isinstance(leaf, Tensor) for held in attributes for leaf in tree_leaves(held))
 
 
-def build_for_parts(
+def construct_for_sharding(
     workload: Workload, plan: Plan, device: torch.device, ranks: Ranks
 ) -> nn.Module:
-    """Return a model to be cut into parts: on the device, else on the CPU, else without values.
+    """Return a model for FSDP to cut: on the device, else on the CPU, else without values.
 
-    All ranks get the same answer, though each sees its own memory at its own moment.
+    It is the same on all ranks, although each sees its own free memory.
     """
     empty = _without_values(workload, plan)
     fits = empty is not None and device_has_room(num_bytes(empty), device)
     if ranks.worst(float(not fits)) == [0.0]:
-        return build_on_device(workload, plan, device)
-    hollow = empty if empty is not None and can_be_filled(empty) else None
+        return construct_on_device(workload, plan, device)
+    fillable = empty if empty is not None and can_be_filled(empty) else None
     copies = ranks.place.local_world_size
-    crowded = hollow is not None and not copies_fit(num_bytes(hollow), copies)
-    if ranks.worst(float(crowded)) == [0.0] or hollow is None:
+    is_too_large = fillable is not None and not copies_fit(num_bytes(fillable), copies)
+    if ranks.worst(float(is_too_large)) == [0.0] or fillable is None:
         return _seeded(workload, plan)
     warnings.warn(
         f"{copies} copies of the model do not fit into the host's memory, so its parameters come "
@@ -85,11 +86,11 @@ def build_for_parts(
         "checkpoint where that matters",
         stacklevel=2,
     )
-    return hollow
+    return fillable
 
 
 def _seeded(workload: Workload, plan: Plan) -> nn.Module:
-    seed_all(torch.initial_seed())  # whatever was tried before has drawn numbers
+    seed_all(torch.initial_seed())  # an attempt before has drawn random numbers
     return workload.model(plan.values)
 
 
@@ -107,30 +108,30 @@ def _without_values(workload: Workload, plan: Plan) -> nn.Module | None:
 
 
 def _forget_cached(folder: Path) -> None:
-    """Clear what functions of the workload's own cached: it may be tensors without values."""
-    for one in gc.get_objects():
-        if type(one) is _CACHED:
-            code = getattr(inspect.unwrap(one), "__code__", None)
+    """Clear the caches of functions in the workload's folder: they may hold empty tensors."""
+    for found in gc.get_objects():
+        if type(found) is _CACHED_FUNCTION:
+            code = getattr(inspect.unwrap(found), "__code__", None)
             if code is not None and folder in Path(code.co_filename).parents:
-                one.cache_clear()
+                found.cache_clear()
 
 
 def can_be_filled(model: nn.Module) -> bool:
-    """Whether every module that has no values can make its own, and none shares another's."""
+    """Whether every module without values has `reset_parameters`, and no two share a parameter."""
     names = dict(model.named_parameters(remove_duplicate=False))
     tied = len(names) != len(set(names.values()))
     if tied or _has_loose_tensors(model):
         return False
-    return all(hasattr(module, "reset_parameters") for module in _hollow(model))
+    return all(hasattr(module, "reset_parameters") for module in _modules_without_values(model))
 
 
 def materialise(module: nn.Module, device: str) -> None:
-    """Give every parameter and buffer on the meta device memory on `device`, and its value.
+    """Give every parameter and buffer on the meta device memory on `device`, and a value.
 
     Raises:
         InvalidPlanError: naming a tensor that the module's `reset_parameters` leaves as it was.
     """
-    for owner in list(_hollow(module)):
+    for owner in list(_modules_without_values(module)):
         owner.to_empty(device=device, recurse=False)
         with torch.no_grad():
             for tensor in _own(owner):
@@ -140,7 +141,7 @@ def materialise(module: nn.Module, device: str) -> None:
 
 
 def _check_filled(owner: nn.Module) -> None:
-    # Only torch's own modules are known to fill what cannot hold a NaN to be recognised by.
+    # Integers cannot be marked with NaN; only torch's own modules are known to set them.
     is_torchs = type(owner).__module__.startswith("torch.")
     for name, tensor in (
         *owner.named_parameters(recurse=False),
@@ -154,7 +155,7 @@ def _check_filled(owner: nn.Module) -> None:
             )
 
 
-def _hollow(model: nn.Module) -> Iterator[nn.Module]:
+def _modules_without_values(model: nn.Module) -> Iterator[nn.Module]:
     return (m for m in model.modules() if any(tensor.is_meta for tensor in _own(m)))
 
 

@@ -1,12 +1,12 @@
-"""The user's optimizer with the implementation and the sharding that a plan names.
+"""The family `optimizer`: the user's optimizer, rebuilt with the implementation of a plan.
 
-Most of it cannot be changed in an optimizer that exists, so another one is built from its groups
-and arguments. An optimizer that holds more than these is left as it is, and the plan refused.
+Most settings cannot be changed in an optimizer that exists, so another one is built from its
+groups and arguments. Where that would lose something else that the optimizer holds, the plan is
+refused.
 """
 
 import inspect
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,12 +15,13 @@ from torch.optim import Optimizer
 
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
+from autotune.trials.applying.settings import Setting
 from autotune.trials.failure import InvalidPlanError, one_line
 from autotune.trials.request import RankPlace
 from autotune.trials.workload import Workload
 
-# What every optimizer is given anew, and what torch notes in those with a fused implementation.
-_MADE_ANEW = frozenset(
+# Attributes that each optimizer makes by itself; the last two are of fused implementations.
+_OWN_ATTRIBUTES = frozenset(
     {
         "defaults",
         "param_groups",
@@ -29,6 +30,11 @@ _MADE_ANEW = frozenset(
     }
 )
 _MISSING = object()
+
+
+def process_settings(plan: Plan) -> list[Setting]:
+    """Return no setting: no knob of this family is one of the process."""
+    return []
 
 
 def build_optimizer(
@@ -48,10 +54,10 @@ def build_optimizer(
         built = with_implementation(built, impl)
     on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     if plan.get("cuda_graph", "off") == "step" and on_gpu:
-        built = recordable(built)
+        built = capturable(built)
     alone = place is None or place.world_size == 1
     if not alone and plan.get("sharding", "ddp") == "zero1":
-        built = _sharded(built)
+        built = _with_sharded_state(built)
     if built is not optimizer:
         _share_groups(optimizer, built)
     return built
@@ -69,7 +75,7 @@ def _check_step(optimizer: Optimizer, workload: Workload) -> None:
 
 
 def _share_groups(optimizer: Optimizer, built: Optimizer) -> None:
-    """Let both have the same groups: code of the user's may set rates in those of its own."""
+    """Let both have the same groups: the user's code may set learning rates in its optimizer."""
     for position, group in enumerate(optimizer.param_groups):
         group.update(built.param_groups[position])
         built.param_groups[position] = group
@@ -79,107 +85,44 @@ def with_implementation(optimizer: Optimizer, impl: str) -> Optimizer:
     """Return an optimizer of the same class and arguments, with `foreach` or `fused` set.
 
     Raises:
-        InvalidPlanError: when its constructor does not take the flag or refuses it, or something
-            would be lost.
+        InvalidPlanError: when its constructor does not take the flag or refuses it, or rebuilding
+            the optimizer would lose something.
     """
-    flags = _flags(optimizer)
+    flags = implementations(optimizer)
     if impl not in flags:
         raise InvalidPlanError(f"{type(optimizer).__name__} does not take {impl}=True")
-    return _rebuilt(optimizer, {flag: flag == impl for flag in flags})
+    return rebuilt(optimizer, {flag: flag == impl for flag in flags})
 
 
-def recordable(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer of the same class and arguments that a CUDA graph can hold.
+def capturable(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer of the same class and arguments whose step a CUDA graph can hold.
+
+    Fused SGD is one as it is: it keeps nothing on the host but its learning rate, which its kernel
+    reads from the device.
 
     Raises:
         InvalidPlanError: when its constructor does not take `capturable`, and it is no fused SGD;
-            or something would be lost.
+            or rebuilding it would lose something.
     """
-    if "capturable" in _accepted(optimizer):
-        return _rebuilt(optimizer, {"capturable": True})
-    if optimizer.defaults.get("fused") and _is_sgd(optimizer):
+    if "capturable" in _parameter_names(optimizer):
+        return rebuilt(optimizer, {"capturable": True})
+    if optimizer.defaults.get("fused") and is_torchs_sgd(optimizer):
         return optimizer
     raise InvalidPlanError(f"{type(optimizer).__name__} does not take capturable=True")
 
 
-def recordable_only_fused(optimizer: Optimizer) -> bool:
-    """Whether a CUDA graph can hold its fused implementation, and no other.
-
-    SGD keeps nothing on the host but its rate, which its fused kernel reads from the device.
-    """
-    if not _is_sgd(optimizer):
-        return False
-    return takes(lambda: recordable(with_implementation(optimizer, "fused")))
-
-
-def _is_sgd(optimizer: Optimizer) -> bool:
+def is_torchs_sgd(optimizer: Optimizer) -> bool:
+    """Whether it is an SGD that takes torch's own steps."""
     return isinstance(optimizer, torch.optim.SGD) and not has_own_step(optimizer)
 
 
-def takes(build: Callable[[], Optimizer]) -> bool:
-    """Whether an optimizer can be built so; some refuse a device or a data type."""
-    try:
-        build()
-    except InvalidPlanError:
-        return False
-    return True
-
-
-def steps_with(optimizer: Optimizer, impl: str, model: nn.Module, *, varies: bool = False) -> bool:
-    """Whether an implementation takes steps with such gradients; some refuse only then.
-
-    Tried on a few elements of each data type; with `varies`, the first gradient comes in the
-    second step only. Where the optimizer's own implementation takes no such step either, nothing
-    is known.
-    """
-    own = dict.fromkeys(_flags(optimizer), False)
-    with_it = _steps(optimizer, {**own, impl: True}, model, varies=varies)
-    return with_it or not _steps(optimizer, {}, model, varies=varies)
-
-
-def _steps(
-    optimizer: Optimizer, flags: dict[str, bool], model: nn.Module, *, varies: bool
-) -> bool:
-    kinds = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
-    tried = [nn.Parameter(torch.zeros(2, 2, dtype=kind)) for kind in kinds for _ in range(2)]
-    for parameter in tried:
-        parameter.grad = torch.zeros_like(parameter)
-    if gives_sparse_gradients(model):
-        tried[0].grad = torch.zeros(2, 2, dtype=tried[0].dtype).to_sparse(1)
-    try:
-        built = type(optimizer)(tried, **(_arguments(optimizer) | flags))
-        if varies:
-            first, tried[0].grad = tried[0].grad, None
-            built.step()
-            tried[0].grad = first
-        built.step()
-    except Exception:  # noqa: BLE001  whatever says that it does not
-        return False
-    return True
-
-
-def gives_sparse_gradients(model: nn.Module) -> bool:
-    """Whether an embedding gives gradients of the rows that it looked up alone."""
-    lookups = (m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag))
-    return any(lookup.sparse for lookup in lookups)
-
-
 def has_own_step(optimizer: Optimizer) -> bool:
-    """Whether the step is not torch's, so that it may look at all of the gradients together."""
+    """Whether the class defines its own step, which may use all gradients together."""
     return not type(optimizer).step.__module__.startswith("torch.optim.")
 
 
-def rebuild_problem(optimizer: Optimizer) -> str | None:
-    """Return why no other optimizer can take its place, or None."""
-    try:
-        _rebuilt(optimizer, {})
-    except InvalidPlanError as error:
-        return str(error)
-    return None
-
-
-def _sharded(optimizer: Optimizer) -> Optimizer:
-    """Return the same optimizer with its state cut into one part per rank."""
+def _with_sharded_state(optimizer: Optimizer) -> Optimizer:
+    """Return the same optimizer with its state cut into one part per rank (ZeRO stage 1)."""
     with warnings.catch_warnings():
         # Its package still scripts functions for the JIT, which torch itself warns of.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -190,47 +133,50 @@ def _sharded(optimizer: Optimizer) -> Optimizer:
             f"{type(optimizer).__name__} has a step of its own, which would see a part of the "
             "gradients on each rank; use sharding=ddp or fsdp_zero2"
         )
-    _rebuilt(optimizer, {})  # each rank will do it, for its part
-    return ZeroRedundancyOptimizer(
-        optimizer.param_groups, type(optimizer), **_arguments(optimizer)
-    )
+    rebuilt(optimizer, {})  # to raise here: each rank will rebuild it, for its part
+    return ZeroRedundancyOptimizer(optimizer.param_groups, type(optimizer), **arguments(optimizer))
 
 
-def _rebuilt(optimizer: Optimizer, flags: dict[str, bool]) -> Optimizer:
+def rebuilt(optimizer: Optimizer, flags: dict[str, bool]) -> Optimizer:
+    """Return a new optimizer of the same class, groups and arguments, with `flags` set.
+
+    Raises:
+        InvalidPlanError: when its constructor refuses that, or something would be lost.
+    """
     groups = [{**group, **flags} for group in optimizer.param_groups]
     try:
-        rebuilt = type(optimizer)(groups, **(_arguments(optimizer) | flags))
+        new = type(optimizer)(groups, **(arguments(optimizer) | flags))
     except Exception as error:  # a class of the user's may raise what it likes
         raise InvalidPlanError(
             f"{type(optimizer).__name__} cannot be built anew: {one_line(error)}"
         ) from error
-    _check_nothing_lost(optimizer, rebuilt)
-    return rebuilt
+    _check_nothing_lost(optimizer, new)
+    return new
 
 
-def _arguments(optimizer: Optimizer) -> dict[str, Any]:
-    """Return the arguments, less the parameters, that make such an optimizer."""
-    accepted = _accepted(optimizer)
-    return {name: value for name, value in optimizer.defaults.items() if name in accepted}
+def arguments(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the arguments, without the parameters, that make such an optimizer."""
+    names = _parameter_names(optimizer)
+    return {name: value for name, value in optimizer.defaults.items() if name in names}
 
 
-def _flags(optimizer: Optimizer) -> tuple[str, ...]:
-    return tuple(flag for flag in ("foreach", "fused") if flag in _accepted(optimizer))
+def implementations(optimizer: Optimizer) -> tuple[str, ...]:
+    """Return which of the flags `foreach` and `fused` the optimizer's constructor has."""
+    return tuple(flag for flag in ("foreach", "fused") if flag in _parameter_names(optimizer))
 
 
-def _accepted(optimizer: Optimizer) -> frozenset[str]:
+def _parameter_names(optimizer: Optimizer) -> frozenset[str]:
     return frozenset(inspect.signature(type(optimizer).__init__).parameters)
 
 
-def _check_nothing_lost(optimizer: Optimizer, rebuilt: Optimizer) -> None:
-    """Check that the other optimizer has hooks, state and attributes of the user's.
+def _check_nothing_lost(optimizer: Optimizer, new: Optimizer) -> None:
+    """Check that the new optimizer has the hooks, state and attributes of the user's.
 
     Raises:
-        InvalidPlanError: naming what it has not.
+        InvalidPlanError: naming an attribute that it lacks.
     """
     for name, value in vars(optimizer).items():
-        new = vars(rebuilt).get(name, _MISSING)
-        if name not in _MADE_ANEW and _is_lost(value, new):
+        if name not in _OWN_ATTRIBUTES and _is_lost(value, vars(new).get(name, _MISSING)):
             raise InvalidPlanError(
                 f"{type(optimizer).__name__} cannot be built anew with other settings: what its "
                 f"{name} holds would be lost"
@@ -238,7 +184,7 @@ def _check_nothing_lost(optimizer: Optimizer, rebuilt: Optimizer) -> None:
 
 
 def _is_lost(value: Any, new: Any) -> bool:
-    """Whether the new value may mean something else; of hooks and state, only their number."""
+    """Whether the new value may differ. Hooks and state are compared by their number."""
     if isinstance(value, dict) and isinstance(new, dict):
         named = ((key, held) for key, held in value.items() if isinstance(key, str))
         return len(new) < len(value) or any(_is_lost(v, new.get(k, _MISSING)) for k, v in named)
@@ -248,5 +194,5 @@ def _is_lost(value: Any, new: Any) -> bool:
         return not torch.equal(value, new)
     try:
         return bool(value != new)
-    except ValueError:  # an array of answers
+    except ValueError:  # an array compares element by element
         return True

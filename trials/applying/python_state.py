@@ -1,9 +1,9 @@
-"""What Python remembers from one training step to the next.
+"""The state in Python that a training step changes, which a recorded step would leave unchanged.
 
-A step that the device replays runs no Python: a counter that the model keeps as a number would
-stand still, a random number that the host draws would stay what it was, and a tensor that takes
-the place of another would never be read. So what a step changes is looked at before it is
-recorded. What changes less often than in each step is not seen.
+A replay runs no Python: a counter that the model keeps as a number would stand still, a random
+number that the host draws would stay the same, and a tensor that replaces another would never be
+read. So before a step is recorded, one real step is checked to change no such state. State that
+changes less often than in each step is not seen.
 """
 
 import collections
@@ -21,18 +21,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autotune.trials.applying.ranks import ComputeLoss
 from autotune.trials.failure import InvalidPlanError
+from autotune.trials.workload import ComputeLoss
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES = (tuple, list, set, frozenset, collections.deque)
-_OF_PYTHON = ("builtins", "collections")
-_LOOKED_INTO = (nn.Module, Optimizer, types.SimpleNamespace)  # of objects that are no user's
+_PYTHON_MODULES = ("builtins", "collections")
+# Classes of libraries whose objects are followed, as those of the user's own classes are.
+_FOLLOWED = (nn.Module, Optimizer, types.SimpleNamespace)
 _FUNCTIONS = (types.FunctionType, types.MethodType)
-# What is looked at of one container, in entries, and of one array, in bytes: a file may hold a
-# whole dataset.
-_MANY, _LARGE = 10_000, 2**20
-# Whose classes and objects are not the user's: by name, and by the folder they are in.
+# The most entries of a container that are followed, and the largest array that is compared by its
+# values: the user's file may hold a whole dataset.
+_MAX_ENTRIES, _MAX_ARRAY_BYTES = 10_000, 2**20
+# Packages, and parts of paths, whose classes are not the user's own.
 _LIBRARIES = frozenset({"torch", "numpy", "autotune"})
 _INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"))
 
@@ -40,28 +41,29 @@ State = Mapping[str, Any]
 
 
 def python_state(model: nn.Module, optimizer: Optimizer, compute_loss: ComputeLoss) -> State:
-    """Return what a step could change in Python, by names that a user understands.
+    """Return the state in Python that a step could change, by names that a user understands.
 
-    Values and tensors in the attributes of the model's parts, in the optimizer and in the files
-    that define them and the loss, also inside of containers, objects, classes and closures; and
-    the states of the generators of random numbers on the host. Of a tensor on a device it is
-    which one it is, not what it holds: a recorded step changes that, too.
+    It holds the values and tensors in the attributes of the model's modules, in the optimizer and
+    in the files that define them and the loss, also inside of containers, objects, classes and
+    closures; and the states of random number generators on the host. A tensor on a device counts
+    by its identity, not by its values: those a recorded step changes, too.
     """
-    look = _Look()
-    for name, part in reversed([*model.named_modules()]):  # what is inside gets the shorter name
-        look.at(f"{type(part).__name__} {name}".strip(), part)
-    look.at("the optimizer", optimizer)
-    look.at("compute_loss", compute_loss)
+    walk = _Walk()
+    # Inner modules first, so that what they hold is named after them.
+    for name, part in reversed([*model.named_modules()]):
+        walk.visit(f"{type(part).__name__} {name}".strip(), part)
+    walk.visit("the optimizer", optimizer)
+    walk.visit("compute_loss", compute_loss)
     for module in _defining(model, optimizer, compute_loss):
-        look.entries(module.__name__, vars(module))
-    return {**look.found, **_generators()}
+        walk.visit_entries(module.__name__, vars(module))
+    return {**walk.found, **_generators()}
 
 
 def check_unchanged(before: State, after: State) -> None:
-    """Check that a step between both left no trace in Python.
+    """Check that the step between both states changed nothing.
 
     Raises:
-        InvalidPlanError: when it did; with the first thing that changed.
+        InvalidPlanError: naming the first value that changed.
     """
     for name in {**before, **after}:
         old, new = before.get(name), after.get(name)
@@ -72,73 +74,73 @@ def check_unchanged(before: State, after: State) -> None:
             )
 
 
-class _Look:
-    """Follows references from what belongs to the user; `found` is what they lead to."""
+class _Walk:
+    """Follows references from the user's objects; `found` holds the values at their ends."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
         self._seen: set[int] = set()
 
-    def at(self, name: str, value: Any) -> None:
-        """Look at a value and at what it holds."""
-        if isinstance(value, _PLAIN):
+    def visit(self, name: str, value: Any) -> None:
+        """Note a value, or follow the references that it holds."""
+        if isinstance(value, _SIMPLE):
             self.found[name] = value
         elif isinstance(value, Tensor):
-            self.found[name] = _TensorSeen(value, *_place(value))
+            self.found[name] = _TensorState(value, *_address_and_version(value))
         elif isinstance(value, np.ndarray | np.generic):
-            self.found[name] = value.tobytes() if value.nbytes <= _LARGE else id(value)
-        elif (drawn := _drawn(value)) is not None:
-            self.found[f"{name} (it draws random numbers)"] = drawn
+            self.found[name] = value.tobytes() if value.nbytes <= _MAX_ARRAY_BYTES else id(value)
+        elif (generator := _generator_state(value)) is not None:
+            self.found[f"{name} (it draws random numbers)"] = generator
         elif id(value) not in self._seen:
             self._seen.add(id(value))
-            self._inside(name, value)
+            self._follow(name, value)
 
-    def entries(self, name: str, values: Mapping[Any, Any]) -> None:
-        """Look at the values of a mapping, and at how many there are."""
+    def visit_entries(self, name: str, values: Mapping[Any, Any]) -> None:
+        """Visit the values of a mapping, and note how many there are."""
         self.found[f"the size of {name}"] = len(values)
-        for number, (key, value) in enumerate(itertools.islice(values.items(), _MANY)):
+        for number, (key, value) in enumerate(itertools.islice(values.items(), _MAX_ENTRIES)):
             of = key if isinstance(key, str | int) else f"entry {number}"
             if not str(of).startswith("__"):
-                self.at(f"{of} of {name}", value)
+                self.visit(f"{of} of {name}", value)
 
-    def _inside(self, name: str, value: Any) -> None:
+    def _follow(self, name: str, value: Any) -> None:
         if isinstance(value, (dict, *_SEQUENCES)):
-            if _is_users(type(value)) or type(value).__module__ in _OF_PYTHON:
+            if _is_users(type(value)) or type(value).__module__ in _PYTHON_MODULES:
                 as_dict = value if isinstance(value, dict) else dict(enumerate(value))
-                self.entries(name, as_dict)
+                self.visit_entries(name, as_dict)
         elif isinstance(value, _FUNCTIONS):
             self._closure(name, value)
         elif isinstance(value, type):
             if _is_users(value):
-                self.entries(name, vars(value))
-        elif isinstance(value, _LOOKED_INTO) or _is_users(type(value)):
-            self.at(type(value).__name__, type(value))
-            self.entries(name, getattr(value, "__dict__", {}))
+                self.visit_entries(name, vars(value))
+        elif isinstance(value, _FOLLOWED) or _is_users(type(value)):
+            self.visit(type(value).__name__, type(value))
+            self.visit_entries(name, getattr(value, "__dict__", {}))
 
     def _closure(self, name: str, function: Any) -> None:
-        self.at(name, getattr(function, "__self__", None))
+        self.visit(name, getattr(function, "__self__", None))
         for cell in getattr(function, "__closure__", None) or ():
             try:
-                self.at(f"a variable around {name}", cell.cell_contents)
+                self.visit(f"a variable around {name}", cell.cell_contents)
             except ValueError:  # it is not assigned yet
                 continue
 
 
-class _TensorSeen(NamedTuple):
-    """Which tensor it is and where; on the CPU also how often it was written to."""
+class _TensorState(NamedTuple):
+    """A tensor and its address; on the CPU also how often it was written to, else 0."""
 
     tensor: Tensor
     address: int
-    version: int
+    num_writes: int
 
 
-def _place(tensor: Tensor) -> tuple[int, int]:
+def _address_and_version(tensor: Tensor) -> tuple[int, int]:
     address = tensor.data_ptr() if tensor.layout is torch.strided else 0
     return address, tensor._version if tensor.device.type == "cpu" else 0  # noqa: SLF001
 
 
-def _drawn(value: Any) -> Any:
-    """Return the state of a generator of random numbers on the host, None for anything else."""
+def _generator_state(value: Any) -> Any:
+    """Return the state of a random number generator on the host, None for anything else."""
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return value.getstate()
     if isinstance(value, np.random.Generator):
@@ -149,7 +151,7 @@ def _drawn(value: Any) -> Any:
 
 
 def _is_users(kind: type) -> bool:
-    """Whether a class is the user's own. A library's objects may do anything when looked into."""
+    """Whether a class is the user's own. Reading attributes of a library's may run its code."""
     module = kind.__module__
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or module.partition(".")[0] in _LIBRARIES:
@@ -160,7 +162,7 @@ def _is_users(kind: type) -> bool:
 def _defining(
     model: nn.Module, optimizer: Optimizer, compute_loss: ComputeLoss
 ) -> Iterator[types.ModuleType]:
-    """Return the user's modules that define the parts' classes, the optimizer's and the loss."""
+    """Return the user's files that define the classes of model and optimizer, and the loss."""
     kinds = {type(part) for part in (*model.modules(), optimizer)}
     names = {kind.__module__ for kind in kinds if _is_users(kind)}
     names |= {compute_loss.__module__} if isinstance(compute_loss, types.FunctionType) else set()
@@ -180,7 +182,7 @@ def _generators() -> dict[str, Any]:
 
 
 def _is_same(old: Any, new: Any) -> bool:
-    if isinstance(old, _TensorSeen) and isinstance(new, _TensorSeen):
+    if isinstance(old, _TensorState) and isinstance(new, _TensorState):
         return old.tensor is new.tensor and old[1:] == new[1:]
     return (old,) == (new,)  # in a tuple, what is the same object is equal: NaN, too
 

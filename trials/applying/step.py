@@ -12,22 +12,26 @@ from torch.utils.data import DataLoader
 
 from autotune.search_space.knobs.compiler import records_cuda_graphs
 from autotune.search_space.plan import Plan
-from autotune.trials.applying.batch import moved
-from autotune.trials.applying.graphs import RecordedStep
-from autotune.trials.applying.memory import FirstPass
+from autotune.trials.applying import precision
+from autotune.trials.applying.batch import accumulation, moved
+from autotune.trials.applying.graphs import RecordedStep, is_recorded
+from autotune.trials.applying.layout import image_format, is_images
+from autotune.trials.applying.loader import is_non_blocking
 from autotune.trials.applying.python_state import python_state
-from autotune.trials.applying.ranks import ComputeLoss, Sharded
+from autotune.trials.applying.ranks import Sharded
+from autotune.trials.applying.recomputation import RecomputationCheck
+from autotune.trials.workload import ComputeLoss
 
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_STEPS_OF_CUDA_GRAPHS = 3
+# Steps after the first in which a compiler mode that records CUDA graphs warms up and records.
+_GRAPH_RECORDING_STEPS = 3
 
 
 class Step:
     """One micro-step per call: copy, forward, backward, and the optimizer when it is due.
 
-    The parts are there for a loop of one's own, but replay no recorded step. On one device
-    `step.autocast()` and `step.model` are enough, and over several ranks `loss` is what makes them
-    average their gradients:
+    A training loop of the user's own can call the parts of the step instead, which never replay a
+    recorded step. Over several ranks only `loss` makes them average their gradients; on one device
+    `step.autocast()` and `step.model` are enough:
 
         loss = step.loss(step.move(batch), my_loss)
         step.backward(loss)
@@ -35,8 +39,8 @@ class Step:
         step.update()
 
     Attributes:
-        model: built, moved, checkpointed, compiled and sharded as the plan says. DDP stands around
-            it, not in its place, so that names in the state dict stay.
+        model: built, moved, checkpointed, compiled and sharded as the plan says. Under DDP it is
+            the model inside of the wrapper, so that names in the state dict stay.
         optimizer: of the user's class, with the plan's implementation.
         loader: batches on the CPU, `batch_size` samples of this rank each.
         plan, device: what it was built with.
@@ -61,37 +65,33 @@ class Step:
         self.loader = loader
         self.plan = plan
         self.device = device
-        self.accumulation = int(plan.get("accumulation", 1))
+        self.accumulation = accumulation(plan)
         self._compute_loss = compute_loss
         self._settings = settings
         self._micro_steps = 0
-        self._precision = str(plan.get("precision", "fp32"))
-        # FSDP's own policy may be enough.
-        self._dtype = None if sharded.casts else _AUTOCAST.get(self._precision)
+        # Under FSDP's own mixed-precision policy autocast is not needed.
+        self._autocast_dtype = None if sharded.casts else precision.half_dtype(plan)
         self._marks_graphs = records_cuda_graphs(plan)
-        scaled = self._precision == "fp16"
-        self._scaler = torch.amp.GradScaler(device.type) if scaled else None
-        self._non_blocking = bool(plan.get("pin_memory", False))
-        channels_last = plan.get("memory_format", "contiguous") == "channels_last"
-        self._image_format = torch.channels_last if channels_last else torch.preserve_format
-        self._first_pass = FirstPass(model, plan)
+        self._scaler = precision.gradient_scaler(plan, device.type)
+        self._non_blocking = is_non_blocking(plan)
+        self._image_format = image_format(plan)
+        self._recomputation = RecomputationCheck(model, plan)
         self._recorded = self._recorder() if self.is_recorded else None
 
     @property
     def is_recorded(self) -> bool:
         """Whether calls replay one recorded step. `loss`, `backward` and `update` never do."""
-        graph = self.plan.get("cuda_graph", "off") == "step" and self.device.type == "cuda"
-        return graph and self.accumulation == 1
+        return is_recorded(self.plan, self.device)
 
     @property
     def is_ready(self) -> bool:
-        """Whether calls run as they will from now on: a step to record has been recorded."""
+        """Whether later calls run like the next one: a step to be recorded has been recorded."""
         return self._recorded is None or self._recorded.is_ready
 
     @property
     def steps_until_ready(self) -> int:
-        """How many steps the compiler needs, after the first, until it replays CUDA graphs."""
-        return _STEPS_OF_CUDA_GRAPHS if self._marks_graphs else 1
+        """Steps after the first one before step times can be trusted."""
+        return _GRAPH_RECORDING_STEPS if self._marks_graphs else 1
 
     def _recorder(self) -> RecordedStep:
         return RecordedStep(
@@ -131,35 +131,34 @@ class Step:
         self._sharded.sync_gradients(due=self._micro_steps + 1 >= self.accumulation)
         with self.autocast():
             loss = self._sharded.loss(compute_loss or self._compute_loss, batch)
-        self._first_pass.has_run_forward()
+        self._recomputation.after_forward()
         return loss
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context of the plan's precision for the forward pass."""
-        if self._dtype is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=self._dtype)
+        return precision.autocast(self.device.type, self._autocast_dtype)
 
     def backward(self, loss: Tensor) -> None:
         """Accumulate gradients of `loss`, averaged over the accumulation and scaled for fp16.
 
         Raises:
-            InvalidPlanError: when checkpointing would change the training, in the first step; when
-                this rank left out parameters for which the others wait.
+            InvalidPlanError: in the first step, when checkpointing changes the training; when this
+                rank left out parameters whose gradients the other ranks wait for.
         """
         if self.accumulation > 1:
             loss = loss / self.accumulation
         if self._scaler is not None:
             loss = self._scaler.scale(loss)
         loss.backward()
-        self._sharded.has_run_backward()
-        self._first_pass.has_run_backward()
+        self._sharded.check_after_backward()
+        self._recomputation.after_backward()
         self._micro_steps += 1
 
     def clip(self, max_norm: float) -> Tensor:
         """Clip the gradients' norm before `update`, as `torch.nn.utils.clip_grad_norm_` does.
 
-        That itself would see fp16's gradients scaled, and the parts of FSDP's on one rank.
+        That function by itself would see fp16's gradients scaled, and under FSDP only the parts
+        of gradients on one rank.
 
         Returns:
             The norm over all parameters and ranks, before it was clipped.
@@ -186,17 +185,16 @@ class Step:
         return moved(batch, self.device, self._move_tensor)
 
     def _move_tensor(self, tensor: Tensor) -> Tensor:
-        images = tensor.dim() == 4 and tensor.is_floating_point()
-        memory_format = self._image_format if images else torch.preserve_format
+        memory_format = self._image_format if is_images(tensor) else torch.preserve_format
         return tensor.to(self.device, non_blocking=self._non_blocking, memory_format=memory_format)
 
     def close(self) -> None:
-        """Put process-wide settings back as they were, and let go of a recorded step."""
+        """Restore process-wide settings, and free a recorded step."""
         self._recorded = None
         self._settings.close()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the step."""
         return self
 
     def __exit__(
@@ -205,5 +203,5 @@ class Step:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the step."""
         self.close()

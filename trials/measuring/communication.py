@@ -1,4 +1,4 @@
-"""How much of a step the ranks spend in communication that hides behind no computation."""
+"""Measures exposed communication: time in which ranks communicate and compute nothing."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,9 +27,9 @@ def traced_share(run_steps: Callable[[], None]) -> float | None:
 
 
 def exposed_share(communication: Sequence[Span], computation: Sequence[Span]) -> float | None:
-    """Return the part of the time from first to last in which only communication goes on.
+    """Return the share of the time from first to last in which there is only communication.
 
-    Intervals may overlap, and come in any order and unit; None for none at all.
+    Spans may overlap, and be in any order and unit. None without any span.
     """
     everything = [*communication, *computation]
     if not everything:

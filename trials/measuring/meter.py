@@ -3,8 +3,8 @@
 Wall clock, end to end: waiting for data is part of a step. Nothing is synchronised inside a
 window; its end is the next one's start, so a pause cannot let the loader's queue fill again.
 
-With several ranks each window is the slowest rank's, and what is decided from windows is decided
-alike on all ranks, because all of them have gathered the same numbers.
+With several ranks the seconds of a window are those of the slowest rank. All ranks gather the same
+numbers, so they decide alike whether to go on.
 """
 
 import math
@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from autotune.trials.applying.compiler import check_compiled
-from autotune.trials.applying.loader import Feed
 from autotune.trials.applying.step import Step
 from autotune.trials.failure import DivergedError
+from autotune.trials.feed import Feed
 from autotune.trials.interval import is_below, relative_half_width
 from autotune.trials.measuring.communication import traced_share
 from autotune.trials.process_group import ALONE, Ranks
@@ -27,14 +27,14 @@ from autotune.trials.request import Protocol
 from autotune.trials.result import Measurement, Phase, Window
 from autotune.trials.workload import Workload, check_loss
 
-_SETTLED_SPREAD = 0.1
-_SETTLED_STEPS = 3
-_TRACED_STEPS = 2
+# Step times have settled when the last few differ by no more than this share of their median.
+_SETTLED_SPREAD, _SETTLED_STEPS = 0.1, 3
+_TRACED_STEPS = 2  # for the communication that is exposed
 _PHASES = (Phase.BUILD, Phase.FIRST_STEP, Phase.WARM_UP, Phase.MEASURE)
 
 
 class Meter:
-    """Drives one step through the protocol's phases, in order, each once.
+    """Runs one step through the phases of the protocol: call them in order, each once.
 
     Attributes:
         feed: the batches it trains on.
@@ -55,7 +55,7 @@ class Meter:
         self._early_retries = 0
 
     def first_step(self) -> None:
-        """Run one optimizer step and check the loss; compilation happens here.
+        """Run one optimizer step, in which the compiler runs, and check the loss.
 
         Raises:
             WorkloadError: for a loss that cannot be trained on.
@@ -89,10 +89,17 @@ class Meter:
         burst = self._burst() if loading_s > statistics.median(computing) else 1
         self._step_s, self._burst_steps = self._ranks.worst(max(step_s, loading_s), burst)
         self._run(1)
-        self._forget_early_memory()
+        self._reset_memory_peaks()
 
     def windows(self, interesting_above: float | None) -> tuple[list[Window], bool]:
-        """Measure until the interval is narrow or time is up; return the windows, and if raced."""
+        """Measure until the interval is narrow, time is up, or the plan is not interesting.
+
+        Args:
+            interesting_above: the throughput below which to stop early; None: never.
+
+        Returns:
+            The windows, and whether it stopped early.
+        """
         protocol = self._protocol
         steps = self._whole_bursts(protocol.window_s / self._step_s)
         windows: list[Window] = []
@@ -104,24 +111,27 @@ class Meter:
                 return windows, True
             if self._is_enough(windows):
                 return windows, False
-            # Steps got shorter than the estimate: short windows would measure the clock.
+            # Steps are shorter than expected; short windows would measure the clock's errors.
             if window.seconds < protocol.window_s:
                 steps = self._whole_bursts(steps * 1.1 * protocol.window_s / window.seconds)
 
     def _burst(self) -> int:
-        """Return the steps in which each worker gives a batch: all at once, where they wait."""
+        """Return the steps for which all workers together load once.
+
+        Workers that wait for storage all finish at once: batches come in bursts of one per worker.
+        """
         workers = int(getattr(self.feed.loader, "num_workers", 0) or 1)
         return workers // math.gcd(workers, self._step.accumulation)
 
     def _whole_bursts(self, steps: float) -> int:
-        """Return at least so many steps that no window has a part of a burst."""
+        """Return the number of steps, rounded up so that a window holds whole bursts."""
         burst = int(self._burst_steps)
         return burst * max(1, math.ceil(steps / burst))
 
     def exposed_communication(self) -> float | None:
-        """Trace two more steps; return the worst rank's share, None where nothing can be seen.
+        """Trace two more steps after the windows; return the worst rank's share.
 
-        After the windows, because tracing costs time.
+        None on one rank, on the CPU, and for an empty trace.
         """
         alone = self._ranks.control is None
         if alone or self._step.device.type != "cuda":
@@ -192,7 +202,7 @@ class Meter:
         if len(times) < self._step.steps_until_ready or not self._step.is_ready:
             return False
         if elapsed_s > self._protocol.max_warm_up_s:
-            return True  # steps may be so long that five take for ever
+            return True  # the minimum of steps would take too long
         if len(times) < max(_SETTLED_STEPS, self._protocol.min_warm_up_steps):
             return False
         last = times[-_SETTLED_STEPS:]
@@ -200,7 +210,7 @@ class Meter:
 
     def _is_enough(self, windows: list[Window]) -> bool:
         if len(windows) < self._protocol.min_windows:
-            # Two windows give an interval at all; steps may be so long that five take for ever.
+            # Two windows are enough for an interval where steps are very long.
             return len(windows) >= 2 and self._is_out_of_time(windows)
         half = relative_half_width([w.throughput for w in windows])
         return half <= self._protocol.target_interval or self._is_out_of_time(windows)
@@ -217,8 +227,8 @@ class Meter:
         if self._step.device.type == "cuda":
             torch.cuda.synchronize(self._step.device)
 
-    def _forget_early_memory(self) -> None:
-        """Keep the peak of compilation and warm-up apart from that of steady training."""
+    def _reset_memory_peaks(self) -> None:
+        """Note the peaks of compilation and warm-up, and measure new ones from here on."""
         if self._step.device.type == "cuda":
             self._early_peak_bytes = torch.cuda.max_memory_reserved()
             self._early_retries = _alloc_retries()

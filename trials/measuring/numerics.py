@@ -13,7 +13,8 @@ from autotune.errors import WorkloadError
 from autotune.search_space.knobs import BY_NAME, Numerics, is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
-from autotune.trials.applying.loader import Feed, build_loader
+from autotune.trials.applying.loader import build_loader
+from autotune.trials.feed import Feed
 from autotune.trials.measuring.meter import check_finite
 from autotune.trials.process_group import ALONE, Ranks
 from autotune.trials.request import COMPARED_STEPS

@@ -1,4 +1,4 @@
-"""Matrix products with sides that tensor cores cannot read in their units."""
+"""Matrix products with sides that are no multiple of what tensor cores read at once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from torch.utils.flop_counter import flop_registry
 TENSOR_CORE_MULTIPLE = 8
 """Elements of 2 bytes in the 16 that tensor cores read at once (NVIDIA's performance guides)."""
 
-_SMALL = 64  # below it a side costs little, whatever its length
+_MIN_SIDE = 64  # shorter sides cost little, even or not
 _aten = torch.ops.aten
-_PRODUCTS = {_aten.mm.default, _aten.addmm.default}  # of weights
+_PRODUCTS = {_aten.mm.default, _aten.addmm.default}  # the operators of linear layers
 
 
 def uneven_sides(weight: Tensor) -> set[int]:
-    """Return the sides of a weight that tensor cores cannot read in their units."""
+    """Return the long sides of a weight that are no multiple of what tensor cores read."""
     if weight.dim() < 2:
         return set()
-    return {side for side in weight.shape if side >= _SMALL and side % TENSOR_CORE_MULTIPLE}
+    return {side for side in weight.shape if side >= _MIN_SIDE and side % TENSOR_CORE_MULTIPLE}
 
 
 class UnevenProducts(TorchDispatchMode):
@@ -40,7 +40,7 @@ class UnevenProducts(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Compute, then look."""
+        """Run the operator, and count it."""
         out = func(*args, **(kwargs or {}))
         if func in _PRODUCTS and not self._uneven.isdisjoint(_sides(*args[-2:])):
             self.flops += flop_registry[func.overloadpacket](*args, out_val=out)

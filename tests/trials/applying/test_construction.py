@@ -5,9 +5,9 @@ import torch
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.construction import (
-    build_for_parts,
-    build_on_device,
     can_be_filled,
+    construct_for_sharding,
+    construct_on_device,
     copies_fit,
     device_has_room,
     materialise,
@@ -45,7 +45,7 @@ BUILDS = [(MADE, "meta"), (NEEDS_THE_CPU, "cpu"), (KEEPS_A_TENSOR, "cpu")]
 @pytest.mark.parametrize(("source", "made_on"), BUILDS)
 def test_a_model_is_made_on_its_device_where_its_code_can(source, made_on, write_workload):
     """Code that reads values or keeps tensors gets them on the CPU; either way the model moves."""
-    model = build_on_device(load_workload(write_workload(source)), Plan.of({}), ELSEWHERE)
+    model = construct_on_device(load_workload(write_workload(source)), Plan.of({}), ELSEWHERE)
     assert model.made_on == made_on
     assert {p.device.type for p in model.parameters()} == {"meta"}
 
@@ -54,9 +54,9 @@ def test_a_second_attempt_draws_the_same_numbers(write_workload):
     """What the first one drew does not shift them."""
     workload = load_workload(write_workload())
     torch.manual_seed(3)
-    first = build_on_device(workload, Plan.of({}), torch.device("cpu"))
+    first = construct_on_device(workload, Plan.of({}), torch.device("cpu"))
     torch.rand(100)
-    second = build_on_device(workload, Plan.of({}), torch.device("cpu"))
+    second = construct_on_device(workload, Plan.of({}), torch.device("cpu"))
     pairs = zip(first.parameters(), second.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
 
@@ -65,7 +65,7 @@ def test_an_error_of_the_users_own_is_told_as_on_the_cpu(write_workload):
     """It is not taken for code that cannot work on a device."""
     path = write_workload("def build_model(): raise ValueError('no such size')")
     with pytest.raises(ValueError, match="no such size"):
-        build_on_device(load_workload(path), Plan.of({}), ELSEWHERE)
+        construct_on_device(load_workload(path), Plan.of({}), ELSEWHERE)
 
 
 def test_only_a_gpu_makes_models_that_are_then_cut():
@@ -173,7 +173,7 @@ def test_what_is_cached_of_a_model_without_values_is_forgotten(write_workload):
             return model
         """
     )
-    model = build_for_parts(load_workload(path), Plan.of({}), torch.device("cpu"), ALONE)
+    model = construct_for_sharding(load_workload(path), Plan.of({}), torch.device("cpu"), ALONE)
     assert model.table.tolist() == [0.0, 1.0, 2.0]
 
 

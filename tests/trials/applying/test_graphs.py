@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from autotune.trials.applying.graphs import RecordedStep, alike, check_tensors
+from autotune.trials.applying.graphs import RecordedStep, check_tensors, has_same_shapes
 from autotune.trials.applying.python_state import python_state
 from autotune.trials.failure import InvalidPlanError
 from tests.trials.replayed_on_cpu import stand_in
@@ -23,7 +23,7 @@ BATCH = {"x": torch.zeros(4, 3), "y": (torch.zeros(4, dtype=torch.int64),)}
 )
 def test_only_a_batch_like_the_recorded_one_is_replayed(other, expected):
     """The graph reads fixed places of fixed sizes."""
-    assert alike(other, BATCH) is expected
+    assert has_same_shapes(other, BATCH) is expected
 
 
 def test_a_batch_of_more_than_tensors_is_not_recorded():

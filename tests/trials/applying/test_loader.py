@@ -14,7 +14,8 @@ from autotune.errors import PlanError
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.applying.apply import build_step
-from autotune.trials.applying.loader import build_loader, open_file, repeats_in_workers
+from autotune.trials.applying.loader import build_loader
+from autotune.trials.probing.loader import open_file, repeats_in_workers
 from autotune.trials.probing.probe import probe
 from autotune.trials.result import Outcome
 from autotune.trials.workload import load_workload

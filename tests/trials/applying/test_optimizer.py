@@ -7,14 +7,11 @@ from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
 from autotune.trials.applying.optimizer import (
     build_optimizer,
-    rebuild_problem,
-    recordable,
-    recordable_only_fused,
-    steps_with,
-    takes,
+    capturable,
     with_implementation,
 )
 from autotune.trials.failure import InvalidPlanError
+from autotune.trials.probing.optimizer import capturable_only_fused, rebuild_problem, steps_with
 from autotune.trials.result import Outcome
 from autotune.trials.workload import load_workload
 from tests.trials.two_ranks import met, on_two_ranks
@@ -104,7 +101,7 @@ def test_an_implementation_that_refuses_such_gradients_is_not_offered():
     """Fused SGD is built with an embedding of sparse gradients, and raises at its first step."""
     model = torch.nn.Sequential(torch.nn.Embedding(8, 2, sparse=True), torch.nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert takes(lambda: with_implementation(optimizer, "fused"))
+    assert with_implementation(optimizer, "fused").defaults["fused"]
     assert not steps_with(optimizer, "fused", model)
     assert steps_with(optimizer, "foreach", model)
     assert steps_with(optimizer, "fused", model[1])
@@ -115,13 +112,13 @@ def test_an_implementation_that_needs_all_gradients_is_not_offered_where_they_co
     model = torch.nn.Linear(2, 2)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     assert steps_with(sgd, "fused", model)
-    assert not steps_with(sgd, "fused", model, varies=True)
-    assert steps_with(sgd, "foreach", model, varies=True)
+    assert not steps_with(sgd, "fused", model, late=True)
+    assert steps_with(sgd, "foreach", model, late=True)
     for other in (
         torch.optim.SGD(model.parameters(), lr=0.1),
         torch.optim.AdamW(model.parameters()),
     ):
-        assert steps_with(other, "fused", model, varies=True)
+        assert steps_with(other, "fused", model, late=True)
 
 
 @pytest.mark.parametrize("held", HOLDING)
@@ -130,7 +127,8 @@ def test_an_optimizer_that_holds_more_than_its_arguments_is_not_built_anew(held)
     optimizer = HOLDING[held]()
     with pytest.raises(InvalidPlanError, match=f"what its {held} holds would be lost"):
         with_implementation(optimizer, "foreach")
-    assert not takes(lambda: recordable(optimizer))
+    with pytest.raises(InvalidPlanError, match=held):
+        capturable(optimizer)
     assert f"what its {held} holds would be lost" in rebuild_problem(optimizer)
 
 
@@ -160,7 +158,7 @@ def test_a_recordable_optimizer_is_the_users():
         {"params": parameters(), "weight_decay": 0.5},
         {"params": []},
     ]
-    got = recordable(torch.optim.AdamW(groups, lr=0.125, betas=(0.8, 0.9), fused=True))
+    got = capturable(torch.optim.AdamW(groups, lr=0.125, betas=(0.8, 0.9), fused=True))
     assert type(got) is torch.optim.AdamW
     assert [group["lr"] for group in got.param_groups] == [0.25, 0.125, 0.125]
     assert [group["weight_decay"] for group in got.param_groups] == [0.01, 0.5, 0.01]
@@ -179,12 +177,12 @@ def test_an_optimizer_that_cannot_be_recorded_is_refused():
     """SGD reads its rate as a number, but for its fused kernel."""
     sgd = torch.optim.SGD(parameters(), lr=0.1, momentum=0.9)
     with pytest.raises(InvalidPlanError, match="SGD does not take capturable"):
-        recordable(sgd)
+        capturable(sgd)
     fused = with_implementation(sgd, "fused")
-    assert recordable(fused) is fused
-    assert recordable_only_fused(sgd)
+    assert capturable(fused) is fused
+    assert capturable_only_fused(sgd)
     others = (torch.optim.AdamW, torch.optim.Adagrad, Clipping)
-    assert not any(recordable_only_fused(kind(parameters(), lr=0.1)) for kind in others)
+    assert not any(capturable_only_fused(kind(parameters(), lr=0.1)) for kind in others)
 
 
 HELD = """

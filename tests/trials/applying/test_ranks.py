@@ -11,8 +11,9 @@ from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
 from autotune.trials.applying.blocks import find_blocks
 from autotune.trials.applying.construction import materialise
+from autotune.trials.applying.fully_sharded import parameter_of_two_parts
 from autotune.trials.applying.loader import build_loader
-from autotune.trials.applying.ranks import grid_shape, shard, shared_across
+from autotune.trials.applying.ranks import hybrid_mesh_shape, shard
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.probing.probe import probe
 from autotune.trials.process_group import ALONE, Ranks
@@ -400,14 +401,14 @@ GRIDS = [((2, 2), (1, 2)), ((4, 4), (2, 2)), ((8, 8), (2, 4)), ((8, 4), (2, 4)),
 def test_hsdp_cuts_inside_a_node_and_copies_across(ranks, grid):
     """One copy per node; a single node holds two, as far as it can."""
     world, local = ranks
-    assert grid_shape(RankPlace(world_size=world, local_world_size=local)) == grid
+    assert hybrid_mesh_shape(RankPlace(world_size=world, local_world_size=local)) == grid
     assert math.prod(grid) == world
 
 
 def test_hsdp_refuses_groups_of_different_size():
     """Five ranks on a node make no two equal copies."""
     with pytest.raises(InvalidPlanError, match="5 ranks do not divide by 2"):
-        grid_shape(RankPlace(world_size=5, local_world_size=5))
+        hybrid_mesh_shape(RankPlace(world_size=5, local_world_size=5))
 
 
 def test_nodes_with_unequal_ranks_are_refused_by_all():
@@ -437,7 +438,7 @@ def test_a_parameter_in_two_parts_is_refused(write_workload):
     ):
         extra = SGD + textwrap.dedent(shared.format(one=one, other=other))
         model = load_workload(write_workload(extra)).model({})
-        found = shared_across(model, list(model.layers))
+        found = parameter_of_two_parts(model, list(model.layers))
         assert (found is not None) == (parts == 2), found
     both = "layers.0.linear.weight and layers.1.linear.weight are one parameter"
     for part in ("linear", "linear.weight"):

@@ -12,7 +12,7 @@ import torch
 import autotune
 from autotune.errors import PlanError
 from autotune.search_space.plan import Plan
-from autotune.trials.applying.training import fit_ranks
+from autotune.trials.applying.batch import fit_ranks
 
 SCRIPT = """
 import sys

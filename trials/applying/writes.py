@@ -1,4 +1,4 @@
-"""Whether a tensor was written to between two looks at it."""
+"""Whether a tensor was written to between two moments."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What is compared.
+class TensorVersion:
+    """What tells whether a tensor was written to or replaced.
 
     Attributes:
-        tensor: itself; another one in its place is a change, too.
+        tensor: itself; another tensor in its place counts as a write.
         num_writes: as torch counts them, which it does not for the statistics of batch norm
             outside of compiled code.
-        total: the sum of its values in words, in which NaN is like NaN; empty where torch cannot
+        total: the sum of its values as text, in which NaN equals NaN; empty where torch cannot
             add them.
     """
 
@@ -22,15 +22,15 @@ class Look:
     num_writes: int
     total: str
 
-    def is_like(self, other: "Look") -> bool:
-        """Whether nothing was written between this look and the other."""
+    def is_same(self, other: "TensorVersion") -> bool:
+        """Whether nothing was written between this version and the other."""
         same_values = (self.num_writes, self.total) == (other.num_writes, other.total)
         return self.tensor is other.tensor and same_values
 
 
-def look_at(tensor: Tensor) -> Look:
-    """Look at a tensor, for which the host waits."""
-    return Look(tensor, tensor._version, _total(tensor))  # noqa: SLF001  counts writes
+def version_of(tensor: Tensor) -> TensorVersion:
+    """Return the version of a tensor; the host waits for the device."""
+    return TensorVersion(tensor, tensor._version, _total(tensor))  # noqa: SLF001  counts writes
 
 
 def _total(tensor: Tensor) -> str:
