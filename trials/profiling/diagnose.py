@@ -107,7 +107,7 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
         },
         flops_per_sample=flops,
         matmul_flops_per_s=matmul,
-        mfu=None if flops is None else _utilisation(flops, subject, matmul),
+        mfu=model_flops_utilisation(subject, flops, matmul),
         loader_samples_per_s=loader,
         step_samples_per_s=_samples_per_s_without_waiting(subject),
         ops_per_step=breakdown.ops_per_step if breakdown else None,
@@ -197,8 +197,16 @@ def _graph_breaks(
     return found or ()
 
 
-def _utilisation(flops: float, subject: Subject, matmul: float | None) -> float | None:
-    return flops * subject.rank_samples_per_s / matmul if matmul else None
+def model_flops_utilisation(
+    subject: Subject, flops_per_sample: float | None, matmul_flops_per_s: float | None
+) -> float | None:
+    """Return the MFU of a trial (PaLM, https://arxiv.org/abs/2204.02311, appendix B).
+
+    The rate of a large matrix product stands for the device's peak; None where a rate is unknown.
+    """
+    if flops_per_sample is None or not matmul_flops_per_s:
+        return None
+    return flops_per_sample * subject.rank_samples_per_s / matmul_flops_per_s
 
 
 def _verdict(
