@@ -141,7 +141,7 @@ def _end_group() -> None:
         dist.destroy_process_group()
 
 
-def leave(ranks: Ranks) -> None:
+def end_process_group(ranks: Ranks) -> None:
     """End the process groups after a trial that succeeded; without a peer this would hang."""
     if ranks.control is not None:
         dist.destroy_process_group()

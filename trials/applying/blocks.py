@@ -1,4 +1,4 @@
-"""Finds the repeated blocks of a model and what stands beside them; swaps a module for another."""
+"""Finds the repeated blocks of a model and the large modules beside them; replaces modules."""
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -10,24 +10,24 @@ from autotune.errors import WorkloadError
 from autotune.trials.failure import InvalidPlanError
 from autotune.trials.workload import Workload
 
-_CONTAINERS = (nn.ModuleList, nn.ModuleDict)
-_NEARLY_ALL = 0.8  # of the parameters of stages, for the blocks in them to be the blocks
-_MOST = 0.5  # of those of a pair
-_GOOD_PART = 0.25  # of those of the blocks, for others beside them
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict)  # they have no forward pass
+# Shares of parameters: of the stages, that blocks inside of them must have to be chosen instead;
+# of a pair, that a longer repetition must have; of the blocks, that others must have to join them.
+_INNER_SHARE, _LONGER_SHARE, _BESIDE_SHARE = 0.8, 0.5, 0.25
 
 
 def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
-    """Return the repeated blocks, in order: the user's `blocks(model)`, else found by itself.
+    """Return the repeated blocks, in order: the user's `blocks(model)`, else found by these rules.
 
-    Found are the siblings of one class that multiply by most of the parameters, with those of the
-    same class elsewhere, such as in a decoder beside an encoder, and with those of other classes
-    that hold a good part beside them. Where they are stages, each of which runs blocks of one
-    class in sequence, it is these. Fewer than two are none, as are two layers of torch's. Lists
-    inside of a list, such as of an attention and a feed-forward each, are no modules to run: their
-    parts are the blocks.
+    The blocks are the sibling modules of one class that hold the most parameters of matrices.
+    Modules of the same class elsewhere belong to them, as in a decoder beside an encoder; so do
+    repeated modules of other classes that hold at least a quarter as many parameters. Where the
+    siblings are stages that run blocks of one class in sequence, these inner blocks are taken.
+    Where siblings are containers, such as a list of an attention and a feed-forward each, their
+    parts are the blocks. A single module, or a pair of torch's own layers, is no repetition.
 
     Raises:
-        WorkloadError: when `blocks(model)` returns what is not in the model.
+        WorkloadError: when `blocks(model)` returns something that is not in the model.
     """
     if workload.blocks is not None:
         return _checked(workload.blocks(model), model, workload)
@@ -36,10 +36,10 @@ def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
     if outer is None:
         return []
     if len(outer.blocks) == 2:  # a pair, such as an encoder and a decoder, repeats little
-        least = _MOST * outer.num_parameters
+        least = _LONGER_SHARE * outer.num_parameters
         many = [g for g in groups if len(g.blocks) > 2 and g.num_parameters >= least]
         outer = max(many, key=lambda group: group.num_parameters, default=outer)
-    least = _NEARLY_ALL * outer.num_parameters
+    least = _INNER_SHARE * outer.num_parameters
     inner = [g for g in groups if g.in_sequence and g.num_parameters >= least]
     chosen = max((outer, *inner), key=lambda group: len(group.blocks))
     return _with_those_beside(chosen, groups, model)
@@ -48,11 +48,11 @@ def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
 def _with_those_beside(
     chosen: "_Group", groups: Sequence["_Group"], model: nn.Module
 ) -> list[nn.Module]:
-    """Return the blocks with those of other classes that hold a good part, as they stand."""
+    """Return the blocks and the large groups of other classes, in the order of the model."""
     found, taken = set(chosen.blocks), {m for block in chosen.blocks for m in block.modules()}
-    for group in sorted(groups, key=lambda one: -one.num_parameters):
+    for group in sorted(groups, key=lambda group: -group.num_parameters):
         modules = {module for block in group.blocks for module in block.modules()}
-        is_large = group.num_parameters >= _GOOD_PART * chosen.num_parameters
+        is_large = group.num_parameters >= _BESIDE_SHARE * chosen.num_parameters
         if is_large and group.is_own and not modules & taken:
             found.update(group.blocks)
             taken |= modules
@@ -64,8 +64,8 @@ class _Group:
     """Modules of one class.
 
     Attributes:
-        in_sequence: they are steps of `nn.Sequential`s, which run in turn whatever the data is.
-        is_own: no layers of torch's, which are anywhere, as parts of this and that.
+        in_sequence: whether they are entries of `nn.Sequential`, which run in turn.
+        is_own: whether their class is not torch's own, which may occur anywhere in a model.
     """
 
     blocks: list[nn.Module]
@@ -74,7 +74,7 @@ class _Group:
 
     @property
     def repeats(self) -> bool:
-        """Whether there are several, and more than a pair of torch's single layers."""
+        """Whether there are two or more; of torch's own layers without parts, three or more."""
         has_parts = any(True for block in self.blocks for _ in block.children())
         return len(self.blocks) > 2 or (len(self.blocks) == 2 and (has_parts or self.is_own))
 
@@ -84,7 +84,10 @@ class _Group:
 
 
 def _groups(model: nn.Module) -> Iterator[_Group]:
-    """Yield runs of siblings of one class, outer ones first; those of own classes put together."""
+    """Yield groups of siblings of one class, outer ones first.
+
+    Siblings of a class that is not torch's own are one group over the whole model.
+    """
     found: dict[Hashable, list[tuple[nn.Module, list[nn.Module]]]] = {}
     for parent in model.modules():
         for run in filter(None, _runs(parent)):
@@ -103,7 +106,7 @@ def _are_own(kinds: Iterable[type]) -> bool:
 
 
 def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """Return the modules, in order, that are not inside of others before them."""
+    """Return the modules, in order, that are not inside of an earlier one."""
     kept: list[nn.Module] = []
     inside: set[nn.Module] = set()
     for module in modules:
@@ -114,9 +117,9 @@ def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
 
 
 def find_beside(model: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[nn.Module]:
-    """Yield the largest modules outside of the blocks that multiply matrices, such as a head.
+    """Yield the outermost modules beside the blocks that multiply matrices, such as a head.
 
-    Lookups and norms are none: a compiler finds nothing to do in one of them alone.
+    Embeddings and norms are left out: compiling one of them alone gains nothing.
     """
     for child in model.children():
         holds_blocks = any(module in blocks for module in child.modules())
@@ -139,7 +142,7 @@ def check_found(blocks: Sequence[nn.Module], wanted_by: str) -> None:
 
 
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put `new` wherever `old` stands in `model`."""
+    """Replace each occurrence of `old` in `model` by `new`."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if child is old and parent is not new:
@@ -148,7 +151,7 @@ def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 
 def _runs(parent: nn.Module) -> list[list[nn.Module]]:
     runs = [list(group) for _, group in itertools.groupby(parent.children(), key=_layout)]
-    # What is in a single container is found where that is the parent.
+    # The children of a single container are found when it is the parent itself.
     runs = [run for run in runs if len(run) > 1 or not isinstance(run[0], _CONTAINERS)]
     return [[m for each in run for m in _parts(each) if _multiplies(m)] for run in runs]
 
@@ -158,7 +161,7 @@ def _layout(module: nn.Module) -> tuple[type, ...]:
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:
-    """Return the module, or of a container that cannot be run what is in it."""
+    """Return the module, or the modules inside of a container, which cannot be called."""
     if not isinstance(module, _CONTAINERS):
         return [module]
     return [part for child in module.children() for part in _parts(child)]
