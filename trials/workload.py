@@ -35,9 +35,10 @@ ComputeLoss = Callable[[nn.Module, Any], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The user's functions and constants, as design section 4 names them.
+    """The user's functions and constants, by the names that model.py gives them.
 
-    `knobs` maps the user's own knobs to their values, baseline first.
+    Optional ones that it does not define are None. `knobs` maps the user's own knobs to their
+    values, baseline first.
     """
 
     path: Path

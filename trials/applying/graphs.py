@@ -30,7 +30,7 @@ TrainOn = Callable[[Any], Tensor]
 
 
 def process_settings(plan: Plan) -> list[Setting]:
-    """Return no setting: no knob of this family is one of the process."""
+    """Return no setting: no knob of this family is process-wide."""
     return []
 
 

@@ -20,7 +20,7 @@ _LOADER_OPTIONS = ("num_workers", "pin_memory", "prefetch_factor")
 
 
 def process_settings(plan: Plan) -> list[Setting]:
-    """Return no setting: no knob of this family is one of the process."""
+    """Return no setting: no knob of this family is process-wide."""
     return []
 
 

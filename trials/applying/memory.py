@@ -50,7 +50,7 @@ NUM_BATCHES = "num_batches_tracked"
 
 
 def process_settings(plan: Plan) -> list[Setting]:
-    """Return no setting: no knob of this family is one of the process."""
+    """Return no setting: no knob of this family is process-wide."""
     return []
 
 

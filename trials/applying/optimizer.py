@@ -33,7 +33,7 @@ _MISSING = object()
 
 
 def process_settings(plan: Plan) -> list[Setting]:
-    """Return no setting: no knob of this family is one of the process."""
+    """Return no setting: no knob of this family is process-wide."""
     return []
 
 

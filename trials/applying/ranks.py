@@ -26,7 +26,7 @@ from autotune.trials.workload import ComputeLoss
 
 
 def process_settings(plan: Plan) -> list[Setting]:
-    """Return no setting: no knob of this family is one of the process."""
+    """Return no setting: no knob of this family is process-wide."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""The measurement protocol: first step, warm-up, drain, windows. See design section 6.
+"""The measurement protocol: first step, warm-up, drain, windows.
 
 Wall clock, end to end: waiting for data is part of a step. Nothing is synchronised inside a
 window; its end is the next one's start, so a pause cannot let the loader's queue fill again.
