@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autotune.trials.step import Step
+    from autotune.trials.applying.step import Step
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ def apply(
     device: "str | torch.device | None" = None,
     seed: int = 0,
 ) -> "Step":
-    """Build the workload under `plan`; see `autotune.trials.training.apply`."""
-    from autotune.trials import training  # noqa: PLC0415  torch is imported here, on demand
+    """Build the workload under `plan`; see `autotune.trials.applying.training.apply`."""
+    from autotune.trials.applying import training  # noqa: PLC0415  torch is imported here, on demand
 
     return training.apply(plan, workload, device=device, seed=seed)

@@ -57,8 +57,8 @@ def test_a_wheel_holds_real_files(wheel):
     """Everything imported as autotune.* is in the wheel, migrations included, nothing else is."""
     names = zipfile.ZipFile(wheel).namelist()
     for name in LINKED:
-        modules = {f"autotune/{name}/{path.name}" for path in (REPOSITORY / name).glob("*.py")}
-        assert modules <= set(names)
+        modules = (REPOSITORY / name).rglob("*.py")
+        assert {f"autotune/{path.relative_to(REPOSITORY)}" for path in modules} <= set(names)
     migrations = (REPOSITORY / "storage" / "migrations").rglob("*.py")
     assert {f"autotune/{path.relative_to(REPOSITORY)}" for path in migrations} <= set(names)
     assets = (REPOSITORY / "autotune" / "dashboard" / "assets").iterdir()
@@ -100,7 +100,8 @@ def test_the_users_own_modules_do_not_clash(tmp_path):
         load_workload(Path("model.py").resolve())
         import model
         assert model.OWNERS == {"user"}, model.OWNERS
-        import autotune.storage.records, autotune.search_space.space, autotune.trials.apply
+        import autotune.storage.records, autotune.search_space.space
+        import autotune.trials.applying.apply
         assert autotune.storage.records.RunState
     """
     python(code, cwd=tmp_path)

@@ -1,5 +1,12 @@
-"""What a trial is, how a plan is applied to a workload, and how it is measured.
+"""Trials: what is asked of one, what it gives, and what happens in its process.
 
-The only package that imports torch, and only in the modules that run inside trial processes:
-`result`, `request` and `interval` stay importable everywhere.
+    rank         runs one rank of a trial, from the request to the result
+    applying     applies a plan to a workload, also in users' own training
+    measuring    measures a step, and compares it with the reference
+    probing      finds out what a workload is, before any trial
+    profiling    finds out what limits a step, after it was measured
+
+Beside these rooms is what they share: the workload contract, the process group, the feed of
+batches, failures. The only package that imports torch; `request`, `result`, `diagnosis`,
+`interval`, `merge`, `peers` and `forkable` do not, and are importable everywhere.
 """

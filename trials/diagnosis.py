@@ -1,4 +1,4 @@
-"""What limits a training step, as plain values. How it is found out: see `profiling`."""
+"""Diagnoses of what limits a training step, as plain values. `profiling` makes them."""
 
 import enum
 from dataclasses import asdict, dataclass, field
@@ -8,7 +8,7 @@ from autotune.search_space.bound import Bound
 
 
 class FindingKind(enum.Enum):
-    """What in the user's code costs speed, or depends on the batch; only they can change it."""
+    """What in the user's code costs speed or depends on the batch, and no knob can change."""
 
     GRAPH_BREAK = "graph_break"
     HOST_SYNC = "host_sync"
@@ -22,12 +22,12 @@ class FindingKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing in the user's code.
+    """One place or habit in the user's code that costs speed.
 
     Attributes:
         what: what it is and what it costs, in words.
         advice: what to do about it.
-        file, line: where, as an absolute path and from 1; None where it is nowhere in particular.
+        file, line: an absolute path, and from 1; None where it is in no single line.
     """
 
     kind: FindingKind
@@ -39,15 +39,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Parts of a step's time, which add up to 1. None: unknown, or there is no such thing here.
+    """Shares of a step's time, which add up to 1. None: unknown, or not part of such a step.
 
     Attributes:
-        data: nothing goes on but waiting for a batch.
-        copy: nothing but copying to the device.
+        data: waiting for a batch, while nothing else runs.
+        copy: copying to the device, while nothing else runs.
         forward, backward, optimizer: computing.
-        communication: nothing but communication between ranks.
-        idle: a device has nothing to do, although the next batch is there.
-        other: what is in none of these.
+        communication: between ranks, while nothing is computed.
+        idle: the device runs nothing, although the batch is there.
+        other: the rest.
     """
 
     data: float | None = None
@@ -65,19 +65,19 @@ class Diagnosis:
     """What limits the step of one trial. Unknown is None, and `unknown` says why.
 
     Attributes:
-        bound: None where no cause could be made out.
-        evidence: for the bound, in words with numbers.
+        bound: None where none was found.
+        evidence: for the bound, in sentences with numbers.
         advice: what to do about it, with the names of knobs.
         shares: of the time of a step.
-        causes: the same time by what would shorten it; empty where it is not known.
+        causes: shares of the same time by the bound that they belong to; empty where unknown.
         how: share or quantity -> how it was obtained.
         flops_per_sample: the model's own floating-point operations for one sample, forward and
-            backward; what checkpointing computes again is not among them.
-        matmul_flops_per_s: what one device reaches in a large matrix product, measured in the
+            backward, without what checkpointing computes again.
+        matmul_flops_per_s: the rate of one device in a large matrix product, measured in the
             plan's precision.
         mfu: model FLOPs utilisation: the model's operations per second and device over that rate.
-        loader_samples_per_s: of one rank's loader with nothing else going on.
-        step_samples_per_s: of one rank, as if batches came without waiting.
+        loader_samples_per_s: of one rank's loader alone.
+        step_samples_per_s: of one rank's step if it never waited for a batch.
         ops_per_step: kernels on a device, operators without one.
         findings: in the user's code.
         unknown: what is not known -> why.
@@ -132,19 +132,19 @@ class Diagnosis:
 
 
 def undiagnosed(why: str) -> Diagnosis:
-    """Return the diagnosis that knows nothing, with the reason."""
+    """Return the diagnosis in which everything is unknown, with the reason."""
     return Diagnosis(unknown={"everything": why})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisRequest:
-    """What to look at after a trial was measured.
+    """What to find out after a trial was measured.
 
     Attributes:
         trace_path: where to write the Chrome trace; None: nowhere.
-        explain_graphs: look for graph breaks also where the plan does not compile, which takes
-            seconds.
-        flops_per_sample: as the probe counted them, for ranks, which do not count for themselves.
+        explain_graphs: whether to look for graph breaks also where the plan does not compile,
+            which takes seconds.
+        flops_per_sample: as the probe counted them; needed with several ranks, which do not count.
     """
 
     trace_path: str | None = None

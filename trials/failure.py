@@ -1,4 +1,4 @@
-"""From an exception in a trial process to an outcome, one line and the user's traceback."""
+"""Turns an exception in a trial process into an outcome, a one-line error and a traceback."""
 
 import re
 import traceback
@@ -15,7 +15,9 @@ _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ASKED_FOR = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 # Allocation failures that libraries under torch report as plain runtime errors.
 _OOM_TEXTS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-_LONGEST_LINE, _LONGEST_END = 500, 10_000  # in characters; some libraries print whole tensors
+# The longest one-line error and last part of a traceback, in characters; some libraries print
+# whole tensors.
+_MAX_LINE, _MAX_END = 500, 10_000
 _COMPILER_PACKAGES = ("torch._dynamo", "torch._inductor", "triton")
 
 
@@ -28,10 +30,10 @@ class InvalidPlanError(PlanError):
 
 
 class RendezvousError(Exception):
-    """The ranks of a trial did not find each other, which says nothing about its plan."""
+    """The ranks of a trial could not form a process group; its plan is not to blame."""
 
 
-_OWN: dict[type[BaseException], Outcome] = {
+_OUTCOMES: dict[type[BaseException], Outcome] = {
     DivergedError: Outcome.DIVERGED,
     InvalidPlanError: Outcome.INVALID,
     RendezvousError: Outcome.INFRA,
@@ -47,7 +49,7 @@ def failed(error: BaseException, phase: Phase, workload_path: Path) -> TrialResu
         error=one_line(error),
         traceback=user_traceback(error, workload_path),
         user_error=isinstance(error, WorkloadError | SystemExit | DivergedError)
-        or (outcome is Outcome.CRASH and _passes_through(error, workload_path)),
+        or (outcome is Outcome.CRASH and _comes_from_user_code(error, workload_path)),
         peer_lost=is_peer_lost(error),
         requested_bytes=requested_bytes(error) if outcome is Outcome.OOM else None,
     )
@@ -70,15 +72,12 @@ def classify(error: BaseException) -> Outcome:
         return Outcome.OOM
     if is_disk_full(text):
         return Outcome.INFRA
-    for kind, outcome in _OWN.items():
+    for kind, outcome in _OUTCOMES.items():
         if isinstance(error, kind):
             return outcome
     if type(error).__module__.startswith(_COMPILER_PACKAGES):
         return Outcome.COMPILE_ERROR
     return Outcome.CRASH
-
-
-_OURS = (DivergedError, InvalidPlanError, RendezvousError)
 
 
 def requested_bytes(error: BaseException) -> int | None:
@@ -88,43 +87,49 @@ def requested_bytes(error: BaseException) -> int | None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error for a table: its type unless it is ours, and its first line."""
+    """Return the error in one line for a table, with its type unless autotune raised it.
+
+    Errors of autotune's own keep their further lines.
+    """
     if isinstance(error, SystemExit):
         return f"the workload called sys.exit({error.code})"
     message = message_of(error)
     lines = message.strip().splitlines() or [""]
-    if isinstance(error, (WorkloadError, *_OURS)):
+    if isinstance(error, (WorkloadError, *_OUTCOMES)):
         return "\n".join(lines)
     # A loader's worker sends its traceback, and the cause stands in its last line.
-    told = lines[-1] if is_disk_full(message) else lines[0]
+    line = lines[-1] if is_disk_full(message) else lines[0]
     kind = f"{type(error).__name__}: "
-    return _shortened(f"{kind}{told.removeprefix(kind)}".removesuffix(": "), _LONGEST_LINE)
+    return _shortened(f"{kind}{line.removeprefix(kind)}".removesuffix(": "), _MAX_LINE)
 
 
 def message_of(error: BaseException) -> str:
-    """Return what the error says of itself, which is the user's code and may fail, too."""
+    """Return `str(error)`, or a note where that itself raises, as a user's class may."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  whatever it raises, there is an error to tell of
+    except Exception:  # noqa: BLE001  a user's `__str__` may raise anything
         return "its message could not be made: str() of it failed"
 
 
-def _shortened(text: str, longest: int) -> str:
-    left_out = len(text) - longest
-    return text if left_out <= 0 else f"{text[:longest]}... ({left_out:,} characters more)"
+def _shortened(text: str, max_chars: int) -> str:
+    left_out = len(text) - max_chars
+    return text if left_out <= 0 else f"{text[:max_chars]}... ({left_out:,} characters more)"
 
 
 def user_traceback(error: BaseException, workload_path: Path) -> str:
-    """Return the traceback from the user's first line on; from the last of ours where none is."""
+    """Return the traceback from the user's first frame on, without the frames of autotune above.
+
+    Where no frame is the user's, it starts below the last frame of autotune.
+    """
     if isinstance(error, WorkloadError):
         return error.user_traceback
-    if isinstance(error, _OURS):
-        return ""  # the message says all
+    if isinstance(error, tuple(_OUTCOMES)):
+        return ""  # the message is enough
     frames = traceback.extract_tb(error.__traceback__)
-    first = next((i for i, f in enumerate(frames) if _is_theirs(f.filename, workload_path)), None)
-    tail = [_shortened(text, _LONGEST_END) for text in traceback.format_exception_only(error)]
+    first = next((i for i, f in enumerate(frames) if _is_users(f.filename, workload_path)), None)
+    tail = [_shortened(text, _MAX_END) for text in traceback.format_exception_only(error)]
     if first is None and isinstance(error, SyntaxError):
-        return "".join(tail)  # it names the line by itself
+        return "".join(tail)  # its text shows the line
     if first is None:
         first = 1 + max((i for i, f in enumerate(frames) if _is_ours(f.filename)), default=-1)
     if not frames[first:]:
@@ -133,15 +138,15 @@ def user_traceback(error: BaseException, workload_path: Path) -> str:
     return "".join(head + traceback.format_list(frames[first:]) + tail)
 
 
-def _passes_through(error: BaseException, workload_path: Path) -> bool:
+def _comes_from_user_code(error: BaseException, workload_path: Path) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     # A DataLoader worker's own traceback arrives as text inside the message.
-    return any(_is_theirs(f.filename, workload_path) for f in frames) or str(
+    return any(_is_users(f.filename, workload_path) for f in frames) or str(
         workload_path.parent
     ) in message_of(error)
 
 
-def _is_theirs(filename: str, workload_path: Path) -> bool:
+def _is_users(filename: str, workload_path: Path) -> bool:
     folder = workload_path.parent.resolve()
     return Path(filename).resolve().is_relative_to(folder) and "site-packages" not in filename
 

@@ -1,10 +1,11 @@
-"""Whether a process may be forked, and its children go on as if they had started afresh."""
+"""Whether children that are forked from this process can train like processes of their own."""
 
 import ctypes
 import threading
 from pathlib import Path
 
-# cuda.h: what every call answers before cuInit. After it, children of a fork cannot use CUDA.
+# CUDA_ERROR_NOT_INITIALIZED of cuda.h, which calls return before cuInit. After cuInit, children of
+# a fork cannot use CUDA.
 _NOT_INITIALIZED = 3
 
 

@@ -5,11 +5,14 @@ import math
 import statistics
 from collections.abc import Sequence
 
-_ENOUGH_TO_RACE = 3
+_MIN_VALUES = 3  # from which `is_below` judges a mean
 
 
 def relative_half_width(values: Sequence[float]) -> float:
-    """Return the half width of the mean's 95 % interval over the mean; inf below two values."""
+    """Return the half width of the mean's 95 % interval relative to the mean.
+
+    Infinite for fewer than two values.
+    """
     if len(values) < 2:
         return math.inf
     mean = statistics.fmean(values)
@@ -18,8 +21,8 @@ def relative_half_width(values: Sequence[float]) -> float:
 
 
 def is_below(values: Sequence[float], limit: float) -> bool:
-    """Whether the mean's 95 % interval ends below `limit`; not so with fewer than three values."""
-    if len(values) < _ENOUGH_TO_RACE:
+    """Whether the mean's 95 % interval ends below `limit`; False for fewer than three values."""
+    if len(values) < _MIN_VALUES:
         return False
     return statistics.fmean(values) * (1 + relative_half_width(values)) < limit
 
@@ -28,7 +31,8 @@ def is_below(values: Sequence[float], limit: float) -> bool:
 def student_t(degrees: int, num_intervals: int = 1) -> float:
     """Return the two-sided 95 % quantile of Student's t distribution, `degrees` >= 1.
 
-    For several intervals the factor that makes them hold together with 95 % (Bonferroni).
+    For several intervals it is the quantile with which all of them hold together with 95 %
+    (Bonferroni).
     """
     confidence = 1 - 0.05 / num_intervals
     low, high = 0.0, math.pi / 2

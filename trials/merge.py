@@ -1,13 +1,13 @@
-"""One result from those of all ranks: the measurement, or the failure that caused the others."""
+"""Merges the results of all ranks: the measurement, or the failure that caused the others."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.trials.result import Outcome, TrialResult
 
-# What explains itself first. A rank that waited for another one ends as a timeout, and those
-# that were stopped when the trial was over as cancelled.
-_TELLING = (
+# From the likeliest cause to the likeliest consequence: a rank that waited for another one ends as
+# a timeout, and ranks that were stopped when the trial was over end as cancelled.
+_CAUSES_FIRST = (
     Outcome.OOM,
     Outcome.INVALID,
     Outcome.COMPILE_ERROR,
@@ -27,12 +27,12 @@ def merge(results: Sequence[TrialResult]) -> TrialResult:
     failed = [rank for rank, result in enumerate(results) if result.outcome is not Outcome.OK]
     if not failed or len(results) == 1:
         return results[0]
-    rank = min(failed, key=lambda rank: (results[rank].peer_lost, _telling(results[rank]), rank))
+    rank = min(failed, key=lambda rank: (results[rank].peer_lost, _order(results[rank]), rank))
     cause = results[rank]
     if cause.outcome is Outcome.DIVERGED:
         return cause  # the loss is the mean over all ranks
     return replace(cause, error=f"rank {rank}: {cause.error or cause.outcome.value}")
 
 
-def _telling(result: TrialResult) -> int:
-    return _TELLING.index(result.outcome)
+def _order(result: TrialResult) -> int:
+    return _CAUSES_FIRST.index(result.outcome)

@@ -1,4 +1,4 @@
-"""What a rank says when another one is gone, as text: readable without torch."""
+"""Texts by which a lost rank is recognised in the errors of the others; imports no torch."""
 
 # What NCCL's watchdog writes before it aborts a process because of another one. It aborts for the
 # process's own CUDA errors as well, so its name alone says nothing.

@@ -1,4 +1,4 @@
-"""Runs one trial inside its own process, from the user's file to a result."""
+"""Runs one rank of a trial in its own process, from the request to the result."""
 
 import abc
 import os
@@ -10,23 +10,23 @@ from pathlib import Path
 import torch
 
 from autotune.search_space.plan import Plan
-from autotune.trials.apply import build_step
+from autotune.trials.applying.apply import build_step
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
-from autotune.trials.measure import Meter
-from autotune.trials.numerics import compare
+from autotune.trials.measuring.meter import Meter
+from autotune.trials.measuring.numerics import compare
+from autotune.trials.process_group import ALONE, device_of, end_process_group, join
 from autotune.trials.profiling.diagnose import Subject, diagnose
-from autotune.trials.ranks import ALONE, device_of, join, leave
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import Kept, Outcome, Phase, TrialResult
 from autotune.trials.workload import Workload, load_workload
 
 
 def run_trial(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
-    """Yield each phase as it is entered, then exactly one result; nothing is raised.
+    """Yield each phase as it begins, then exactly one result; nothing is raised.
 
-    The caller enforces the deadlines, and adds the log's tail and the time around the phases.
-    Where a diagnosis is asked for, what was measured is yielded before it, to be kept.
+    The caller enforces the deadlines, and adds the end of the log and the time outside of phases.
+    Before a diagnosis, which may fail or hang, the result without it is yielded as `Kept`.
     """
     path = Path(request.workload_path)
     reference = request.compare_with
@@ -45,11 +45,11 @@ def run_trial(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
         yield failed(error, phase, path)
         return
     yield result
-    leave(trial.ranks)
+    end_process_group(trial.ranks)
 
 
 class _Trial(abc.ABC):
-    """What measuring and comparing share: ranks, device, workload, the time of each phase."""
+    """A trial of either kind: its ranks, device, workload, and the seconds of each phase."""
 
     def __init__(self, request: TrialRequest) -> None:
         self.request = request
@@ -59,31 +59,35 @@ class _Trial(abc.ABC):
         self.device: torch.device
 
     def phases(self) -> list[tuple[Phase, Callable[[], None]]]:
-        """Return the phases in order, with what each does."""
+        """Return the phases in order, with the work of each."""
         if self.request.place.world_size == 1:
             return self.own_phases()
-        return [(Phase.RENDEZVOUS, self.meet), *self.own_phases()]
+        return [(Phase.RENDEZVOUS, self.join), *self.own_phases()]
 
     @abc.abstractmethod
     def own_phases(self) -> list[tuple[Phase, Callable[[], None]]]:
-        """Return the phases after the ranks have met."""
+        """Return the phases after the ranks have joined."""
 
     @abc.abstractmethod
     def result(self) -> TrialResult:
-        """Return what came of it, after the last phase."""
+        """Return the result, after the last phase."""
 
     def diagnosis(self, request: DiagnosisRequest) -> Diagnosis:
-        """Return what limits the step, after the result; nothing is raised."""
+        """Return the diagnosis, after the result; nothing is raised."""
         return undiagnosed("nothing was measured")
 
     def timed(self, phase: Phase, work: Callable[[], None]) -> None:
-        """Do the work of a phase and note its seconds."""
+        """Run the work of a phase and note its seconds."""
         start = time.perf_counter()
         work()
         self.phases_s[phase] = time.perf_counter() - start
 
-    def meet(self) -> None:
-        """Find the other ranks. The driver ends a phase that hangs, so collectives wait longer."""
+    def join(self) -> None:
+        """Join the other ranks.
+
+        The timeout of collectives is longer than any deadline, so that it is the driver that
+        ends a phase that hangs.
+        """
         deadlines = self.request.deadlines
         self.ranks = join(
             self.request.place,
@@ -93,7 +97,7 @@ class _Trial(abc.ABC):
         )
 
     def prepare(self) -> None:
-        """Go to the user's directory, take the device, load the workload."""
+        """Change to the user's directory, select the device, load the workload."""
         request = self.request
         os.chdir(request.working_dir)
         self.device = device_of(request.place, request.device_kind)
@@ -103,7 +107,7 @@ class _Trial(abc.ABC):
 
 
 class _Measurement(_Trial):
-    """A plan, measured."""
+    """A trial that measures a plan."""
 
     def own_phases(self) -> list[tuple[Phase, Callable[[], None]]]:
         return [
@@ -150,7 +154,7 @@ class _Measurement(_Trial):
 
 
 class _Comparison(_Trial):
-    """A plan's losses beside those of the reference."""
+    """A trial that compares a plan with a reference: the numerics check."""
 
     def __init__(self, request: TrialRequest, reference: Plan) -> None:
         super().__init__(request)

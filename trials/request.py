@@ -1,4 +1,4 @@
-"""What a trial process is asked to do. Plain values that travel to another process."""
+"""Requests to trial processes and to the probe, as plain values."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,7 +9,7 @@ from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.result import Phase, Purpose
 
 COMPARED_STEPS = 8
-"""Optimizer steps of a numerics check, of the plan and of its twin."""
+"""Optimizer steps of a numerics check, under the plan and under the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +18,11 @@ class Protocol:
 
     Attributes:
         window_s: shortest window, synchronised at both ends.
-        min_windows: before any interval is believed.
+        min_windows: before the interval may end the measurement.
         target_interval: half width of the 95 % interval over the mean at which to stop.
         max_measure_s: time cap of the windows together.
         max_warm_up_s: time cap of warming up.
-        min_warm_up_steps: CUDA-graph modes record during the first steps.
+        min_warm_up_steps: so many, as CUDA-graph modes record during the first steps.
     """
 
     window_s: float = 0.25
@@ -35,7 +35,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlace:
-    """Where one rank of a trial stands among the others, as torchrun numbers them.
+    """The numbers of one rank among the others of its trial, as torchrun gives them.
 
     Attributes:
         rank, world_size: over all nodes.
@@ -53,9 +53,9 @@ class RankPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds after which each phase is killed; a hang ends there, as a `timeout`.
+    """Seconds after which a trial that is still in a phase is killed, with outcome `timeout`.
 
-    These are the least: a longer budget is more patient, see `within`.
+    The defaults are those of a short budget; `within` lengthens them for a longer one.
     """
 
     start_s: float = 180.0
@@ -69,9 +69,9 @@ class Deadlines:
 
     @classmethod
     def within(cls, budget_s: float) -> "Deadlines":
-        """Return those of a trial in a budget, of which a phase may take a twentieth."""
-        least = asdict(cls())
-        return cls(**{name: max(least_s, budget_s / 20) for name, least_s in least.items()})
+        """Return the deadlines of trials in a budget: each at least a twentieth of it."""
+        shortest = asdict(cls())
+        return cls(**{name: max(phase_s, budget_s / 20) for name, phase_s in shortest.items()})
 
     def of(self, phase: Phase) -> float:
         """Return the seconds allowed for `phase`."""
@@ -85,15 +85,16 @@ class TrialRequest:
     Attributes:
         number: of the trial in its run, from 1; names its log file.
         workload_path: absolute path of the user's model.py.
-        working_dir: where the user typed the command; relative paths in the workload start there.
+        working_dir: where the user typed the command, and what relative paths in the workload are
+            relative to.
         device_kind: `cpu` or `cuda`.
         compare_with: run the numerics check against this plan instead of measuring.
-        diagnosis: what to look at once the plan is measured; None: nothing.
+        diagnosis: asked for after the measurement; None: no diagnosis.
         interesting_above: throughput below which the trial may stop early; None: never.
         give_up_after_s: the driver cancels the trial after this long, whatever its phase; None:
             never.
-        give_up_reason: what it says then.
-        memory_limit_bytes: the device memory that each rank may reserve.
+        give_up_reason: the error of the result then.
+        memory_limit_bytes: the device memory that each rank may reserve; None: all of it.
         place: which rank of the trial this process is.
     """
 
@@ -143,12 +144,12 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """A workload to look at, without training it.
+    """A request to probe a workload, without training it.
 
     Attributes:
         workload_path: absolute path of the user's model.py.
         working_dir: where the user typed the command.
-        hardware: that trials will run on.
+        hardware: on which trials will run.
     """
 
     workload_path: str
@@ -159,7 +160,7 @@ class ProbeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """What is wrong with a workload, and the user's own traceback."""
+    """Why a workload cannot be tuned: the error and the user's traceback."""
 
     error: str
     traceback: str

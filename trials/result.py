@@ -1,4 +1,4 @@
-"""What a trial gives: its outcome, and its measurement where there is one. Plain values."""
+"""The result of a trial: its outcome, and its measurement where there is one. Plain values."""
 
 import enum
 import errno
@@ -91,12 +91,12 @@ class Measurement:
         peak_reserved_overall_bytes: the same from the start of the trial, compilation included.
         peak_host_bytes: resident memory of the training process, loader workers not included.
         alloc_retries: times the allocator had to flush its cache after warm-up.
-        exposed_comm_share: part of the time in which ranks communicate and compute nothing, worst
-            rank; None on one rank, and where there is no device to trace.
+        exposed_comm_share: part of the time in which a rank communicates and computes nothing,
+            worst rank; None on one rank, and on the CPU.
         build_s, first_step_s, warm_up_s, measure_s: the phases; compilation is in first_step_s.
-        first_loss, last_loss: to see that training happens; the mean over ranks.
+        first_loss, last_loss: of the trial's steps, mean over ranks; they show whether it trains.
         settled: the interval reached its target before the time cap.
-        raced: stopped early, its interval was clearly below what was still interesting.
+        raced: stopped early, because its interval was below what was still interesting.
     """
 
     throughput: float
@@ -123,7 +123,7 @@ class Measurement:
 
     @property
     def memory_bytes(self) -> int | None:
-        """What the plan needs: device memory where there is a device, else host memory."""
+        """Peak memory of the whole trial: of the device where there is one, else of the host."""
         if self.peak_reserved_overall_bytes is not None:
             return self.peak_reserved_overall_bytes
         return self.peak_host_bytes
@@ -156,9 +156,9 @@ class NumericsReport:
 
 
 def is_disk_full(error: str | None) -> bool:
-    """Whether an error's text says so; it is nothing that a plan could be blamed for.
+    """Whether an error's text says that a disk is full, for which no plan is to blame.
 
-    Shared memory is no disk: workers and batches fill it, so the plan is to blame.
+    Shared memory is not counted as a disk: the plan's workers and batches fill it.
     """
     text = error or ""
     return os.strerror(errno.ENOSPC) in text and "shared memory" not in text
@@ -172,10 +172,10 @@ class TrialResult:
         outcome: see `Outcome`; `measurement` is there exactly for `ok` (and not for numerics).
         diagnosis: what limits the step, where it was asked for.
         error: one line for tables; None for `ok`.
-        traceback: the user's own, from their first line.
-        user_error: the exception came out of the user's code, not out of autotune or torch.
-        phase: where it ended.
-        peer_lost: this rank failed only because another one was gone.
+        traceback: from the first frame of the user's code on.
+        user_error: the exception came from the user's code, not from autotune or torch.
+        phase: in which it ended.
+        peer_lost: this rank failed only because another one was lost.
         requested_bytes: for `oom`, the memory asked for, where known.
         log_tail: the end of what the trial printed.
         overhead_s: time outside build, first step, warm-up and measurement: starting the
@@ -231,7 +231,7 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A result that stands, however the trial ends: what still comes only explains it."""
+    """A result that is kept however the trial ends, as only its diagnosis is still to come."""
 
     result: TrialResult
 

@@ -1,4 +1,4 @@
-"""Seeds every source of random numbers that a workload may draw from."""
+"""Seeds the random number generators that a workload may use."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""The workload contract: loads the user's model.py, once per process, and checks its shape."""
+"""The workload contract: loads the user's model.py, once per process, and checks it."""
 
 import importlib.util
 import sys
@@ -26,20 +26,25 @@ OPTIONAL = (
     "evaluate",
 )
 DEFAULT_BATCH_SIZE = 32
-_KEPT = ("__main__", "autotune")  # the process itself, wherever its files are
+# Modules that `load_again` keeps, although their files may be in the workload's folder.
+_NEVER_RELOADED = ("__main__", "autotune")
+
+ComputeLoss = Callable[[nn.Module, Any], Tensor]
+"""A workload's `compute_loss(model, batch)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The user's functions and constants, as design section 4 names them.
+    """The user's functions and constants, by the names that model.py gives them.
 
-    `knobs` maps the user's own knobs to their values, baseline first.
+    Optional ones that it does not define are None. `knobs` maps the user's own knobs to their
+    values, baseline first.
     """
 
     path: Path
     build_model: Callable[..., nn.Module]
     build_dataset: Callable[[], Dataset[Any]]
-    compute_loss: Callable[[nn.Module, Any], Tensor]
+    compute_loss: ComputeLoss
     build_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
     collate_fn: Callable[[list[Any]], Any] | None
     build_dataloader: Callable[..., DataLoader[Any]] | None
@@ -66,10 +71,10 @@ class Workload:
 
 
 def load_workload(path: Path, arguments: Sequence[str] = ()) -> Workload:
-    """Import the file and return what it defines.
+    """Import the file and return the workload that it defines.
 
-    Its folder becomes importable, as with `python model.py`, and `arguments` are those that it
-    sees if it looks for any.
+    Its folder becomes importable, as with `python model.py`, and `sys.argv` holds `arguments`
+    while it is imported.
 
     Raises:
         WorkloadError: for a file that is missing, fails to import or breaks the contract.
@@ -80,19 +85,19 @@ def load_workload(path: Path, arguments: Sequence[str] = ()) -> Workload:
 
 
 def load_again(workload: Workload) -> Workload:
-    """Return the workload loaded anew, with the modules of its folder.
+    """Return the workload imported anew, with the modules of its folder.
 
-    What they keep from one call to the next, such as a model, is as it was at first.
+    So whatever these keep between calls, such as a model, is in its first state.
     """
     for name in own_modules(workload.path):
-        if name.partition(".")[0] not in _KEPT:
+        if name.partition(".")[0] not in _NEVER_RELOADED:
             del sys.modules[name]
     return load_workload(workload.path)
 
 
 def own_modules(path: Path) -> dict[str, Path]:
-    """Return the imported modules from the folder of a workload, by name, and their files."""
-    modules = list(sys.modules.items())  # lazy ones import others when they are looked at
+    """Return name and file of each imported module from the folder of a workload."""
+    modules = list(sys.modules.items())  # a copy: reading an attribute may import more
     files = {name: Path(getattr(module, "__file__", None) or "") for name, module in modules}
     folder = path.parent.resolve()
     return {
@@ -103,12 +108,16 @@ def own_modules(path: Path) -> dict[str, Path]:
 
 
 def _is_source(file: Path) -> bool:
-    # Some modules are made at run time, and their file is a mere name.
+    # The file of a module that was made at run time is no path.
     return file.is_absolute() and file.suffix == ".py" and "site-packages" not in file.parts
 
 
 def read_workload(module: ModuleType, path: Path) -> Workload:
-    """Return what an imported module defines; see `load_workload`."""
+    """Return the workload that an imported module defines.
+
+    Raises:
+        WorkloadError: when it breaks the contract.
+    """
     for name in REQUIRED:
         _check_function(module, path, name, required=True)
     for name in OPTIONAL:
@@ -172,12 +181,12 @@ def _check_function(module: ModuleType, path: Path, name: str, *, required: bool
 
 
 def default_batch_size(global_batch_size: int | None, num_ranks: int = 1, limit: int = 0) -> int:
-    """Return the batch of a workload that names none: it divides GLOBAL_BATCH_SIZE.
+    """Return the batch size of a workload that sets none: one that divides GLOBAL_BATCH_SIZE.
 
     Args:
         global_batch_size: of the workload, or None.
-        num_ranks: that share it.
-        limit: samples there are; 0: any number.
+        num_ranks: that share the global batch.
+        limit: the samples in the dataset; 0: any number.
     """
     size = min(DEFAULT_BATCH_SIZE, limit) if limit else DEFAULT_BATCH_SIZE
     while size > 1 and global_batch_size is not None and global_batch_size % (size * num_ranks):
@@ -218,7 +227,7 @@ def _kind(value: object) -> str:
 
 
 def check_loss(loss: object, path: Path) -> Tensor:
-    """Return the loss of a first step, checked.
+    """Return the loss of the first step after checking that it can be trained on.
 
     Raises:
         WorkloadError: when it is not a scalar tensor with a gradient.

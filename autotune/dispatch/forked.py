@@ -22,7 +22,7 @@ from autotune.dispatch.mark import Scope
 from autotune.errors import ClusterError
 
 # What trials need, in the order in which they need it; nothing here touches a device.
-TRIAL_IMPORTS = ("torch", "autotune.trials.rank", "autotune.trials.probe")
+TRIAL_IMPORTS = ("torch", "autotune.trials.rank", "autotune.trials.probing.probe")
 COMPILER_IMPORTS = ("torch._dynamo", "torch._inductor.compile_fx")
 
 

@@ -1,5 +1,6 @@
 """Runs the probe in a process of its own, so that no workload can harm or hang the driver."""
 
+import abc
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +14,32 @@ from autotune.errors import WorkloadError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.trials.request import ProbeRequest, Rejection
 
-PROBE = "autotune.trials.probe:answer"
+PROBE = "autotune.trials.probing.probe:answer"
 _TAIL_CHARS = 4000
 
 
-class Probe:
-    """A process that looks at a workload while the caller does other things.
+class ProbeJob(abc.ABC):
+    """A probe of a workload that runs in its own process while the caller does other things."""
+
+    def __init__(self, request: ProbeRequest, log: str) -> None:
+        self._path = Path(request.workload_path)
+        self._job = Job(entry=PROBE, argument=request, log=log, token=new_token())
+
+    def facts(self, timeout_s: float) -> WorkloadFacts:
+        """Return what the process found; nothing that it started is left then.
+
+        Raises:
+            WorkloadError: when the workload breaks its contract, raises, dies, or takes longer.
+        """
+        return _read_facts(*self._wait(timeout_s), self._path, timeout_s)
+
+    @abc.abstractmethod
+    def _wait(self, timeout_s: float) -> tuple[list[Any], str]:
+        """Return what the process sent up to its `Exit`, and the end of its log."""
+
+
+class Probe(ProbeJob):
+    """A probe on this machine.
 
     Use it as a context manager: at its end the process and all it started are gone.
 
@@ -27,25 +48,17 @@ class Probe:
     """
 
     def __init__(self, server: ForkServer, request: ProbeRequest) -> None:
-        self._path = Path(request.workload_path)
-        check_file(self._path)
+        check_file(Path(request.workload_path))
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-probe-")
-        self._log = Path(self._folder.name, "log")
-        self._token = new_token()
-        job = Job(entry=PROBE, argument=request, log=str(self._log), token=self._token)
-        self._forked = Forked(server.address, job)
+        super().__init__(request, log=str(Path(self._folder.name, "log")))
+        self._forked = Forked(server.address, self._job)
 
-    def facts(self, timeout_s: float) -> WorkloadFacts:
-        """Return what the process found; nothing that it started is left then.
-
-        Raises:
-            WorkloadError: when the workload breaks its contract, raises, dies, or takes longer.
-        """
+    def _wait(self, timeout_s: float) -> tuple[list[Any], str]:
         items = list(self._forked.items(timeout_s))
         if self._forked.is_begun(0.0):
-            kill_all(TRIAL_VARIABLE, self._token, self._forked.pid())
-        tail = self._log.read_text(errors="replace")[-_TAIL_CHARS:] if items else ""
-        return read_facts(items, self._path, timeout_s, tail)
+            kill_all(TRIAL_VARIABLE, self._job.token, self._forked.pid())
+        log = Path(self._job.log).read_text(errors="replace") if items else ""
+        return items, log[-_TAIL_CHARS:]
 
     def close(self) -> None:
         """Kill the process and what it started. Safe to call twice."""
@@ -71,14 +84,9 @@ def check_file(path: Path) -> None:
         raise WorkloadError(f"there is no file {path}; give the path of your model.py")
 
 
-def read_facts(
-    items: Sequence[Any], path: Path, timeout_s: float, log_tail: str = ""
+def _read_facts(
+    items: Sequence[Any], log_tail: str, path: Path, timeout_s: float
 ) -> WorkloadFacts:
-    """Return the facts among what the probe's process sent, up to its `Exit`.
-
-    Raises:
-        WorkloadError: see `Probe.facts`.
-    """
     match items:
         case [WorkloadFacts() as facts, *_]:
             return facts

@@ -2,37 +2,32 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import ray
 
-from autotune.dispatch.job import Exit, Job
-from autotune.dispatch.mark import new_token
-from autotune.dispatch.probing import PROBE, read_facts
+from autotune.dispatch.job import Exit
+from autotune.dispatch.probing import ProbeJob
 from autotune.dispatch.slot import Remains
-from autotune.search_space.facts import WorkloadFacts
 from autotune.trials.request import ProbeRequest
 
 
-class RemoteProbe:
-    """Looks at a workload beside a slot, while the caller does other things."""
+class RemoteProbe(ProbeJob):
+    """A probe in a process of a slot."""
 
     def __init__(self, slot: Any, request: ProbeRequest) -> None:
+        super().__init__(request, log="probe.log")
         self._slot = slot
-        self._path = Path(request.workload_path)
-        job = Job(entry=PROBE, argument=request, log="probe.log", token=new_token())
-        self._token = job.token
-        self._stream = slot.run.remote(job)
+        self._stream = slot.run.remote(self._job)
 
-    def facts(self, timeout_s: float) -> WorkloadFacts:
-        """Return what the process found; see `Probe.facts`."""
+    def _wait(self, timeout_s: float) -> tuple[list[Any], str]:
         items = list(self._items(time.monotonic() + timeout_s))
-        if not any(isinstance(item, Remains) for item in items):
-            self._slot.end.remote(self._token)
-        tail = next((item.log_tail for item in items if isinstance(item, Remains)), "")
-        read = [Exit(code=i.exit_code or 0) if isinstance(i, Remains) else i for i in items]
-        return read_facts(read, self._path, timeout_s, tail)
+        remains = next((item for item in items if isinstance(item, Remains)), None)
+        if remains is None:
+            self._slot.end.remote(self._job.token)
+            return items, ""
+        exits = [Exit(code=i.exit_code or 0) if i is remains else i for i in items]
+        return exits, remains.log_tail
 
     def _items(self, until: float) -> Iterator[Any]:
         while ray.wait([self._stream], timeout=max(0.0, until - time.monotonic()))[0]:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from autotune.search_space.plan import Plan
-from autotune.trials.apply import build_step
-from autotune.trials.blocks import find_blocks
+from autotune.trials.applying.apply import build_step
+from autotune.trials.applying.blocks import find_blocks
 from autotune.trials.workload import load_workload
 
 REPOSITORY = Path(__file__).parents[2]

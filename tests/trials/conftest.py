@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.search_space.plan import Plan, Value
-from autotune.trials import apply
+from autotune.trials.applying import apply
 from autotune.trials.rank import run_trial
 from autotune.trials.request import Protocol, TrialRequest
 from autotune.trials.result import Phase, Purpose, TrialResult

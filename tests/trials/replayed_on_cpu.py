@@ -42,7 +42,7 @@ class Graph:
 
 def on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors stand for those on a device, where writing to them is recorded."""
-    place = "autotune.trials.python_state._place"
+    place = "autotune.trials.applying.python_state._address_and_version"
     monkeypatch.setattr(place, lambda tensor: (tensor.data_ptr(), 0))
 
 

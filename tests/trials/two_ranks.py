@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.trials.ranks import Ranks, join
+from autotune.trials.process_group import Ranks, join
 from autotune.trials.request import RankPlace
 
 _PROCESSES = multiprocessing.get_context("forkserver")

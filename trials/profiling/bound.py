@@ -6,27 +6,28 @@ from dataclasses import dataclass
 from autotune.search_space.bound import Bound
 from autotune.trials.profiling.breakdown import Breakdown
 
-# Of the measured matmul rate, below which matrix products cannot be limited by arithmetic: they
+# Share of the measured matmul rate below which matrix products are not limited by arithmetic: they
 # are so thin that reading their operands takes longer.
 _THIN = 0.1
-_MOST = 1.1  # of that rate; more says something of the machine, and nothing of the step
-# Seconds of the host for an operation, above which it is not the operations that keep it busy.
+# Share of that rate above which the machine's speed must have changed between step and matmul.
+_MAX_PLAUSIBLE = 1.1
+# Microseconds of the host per operation above which something else than launching keeps it busy.
 _SLOW_HOST_US = 200.0
 _HALF_PRECISION = ("bf16", "fp16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What else is known of the trial.
+    """What is known of the trial besides its breakdown.
 
     Attributes:
         device_kind: `cpu` or `cuda`.
         precision: of the plan.
         step_s: length of a step.
         flops_per_step: of the model on one device; None: unknown.
-        matmul_flops_per_s: what the device reaches; None: unknown.
-        alloc_retries: times the allocator had to flush its cache; None: no such thing here.
-        num_host_syncs: places in the user's step that wait for the device.
+        matmul_flops_per_s: the rate of the device in a large product; None: unknown.
+        alloc_retries: times the allocator had to flush its cache; None on the CPU.
+        num_host_syncs: places in the user's code that make the host wait for the device.
         has_conv2d: whether the model has convolutions that may be laid out differently.
     """
 
@@ -50,7 +51,7 @@ class Verdict:
 
 
 def judge(breakdown: Breakdown, known: Circumstances) -> Verdict:
-    """Return what limits the step: lack of memory if it shows, else what takes the most time."""
+    """Return what limits the step: memory if the allocator retried, else the largest cause."""
     bound = _bound(breakdown, known)
     return Verdict(
         bound=bound,
@@ -94,13 +95,13 @@ def _evidence(bound: Bound, breakdown: Breakdown, known: Circumstances) -> Itera
     yield _operations(breakdown, known)
     reached = efficiency(breakdown, known)
     if reached is not None and bound in (Bound.ARITHMETIC, Bound.MEMORY_BANDWIDTH):
-        yield _compared(reached)
+        yield _efficiency_in_words(reached)
     if bound is Bound.LAUNCHES:
-        yield from _of_the_host(breakdown, known)
+        yield from _host_evidence(breakdown, known)
 
 
-def _compared(reached: float) -> str:
-    if reached > _MOST:
+def _efficiency_in_words(reached: float) -> str:
+    if reached > _MAX_PLAUSIBLE:
         return (
             "its matrix products were faster than a large one, measured a moment later: the speed "
             "of this machine varies"
@@ -117,7 +118,7 @@ def _operations(breakdown: Breakdown, known: Circumstances) -> str:
     )
 
 
-def _of_the_host(breakdown: Breakdown, known: Circumstances) -> Iterator[str]:
+def _host_evidence(breakdown: Breakdown, known: Circumstances) -> Iterator[str]:
     idle_us = 1e6 * known.step_s * breakdown.causes[Bound.LAUNCHES] / breakdown.ops_per_step
     if idle_us > _SLOW_HOST_US:
         yield (
@@ -196,7 +197,7 @@ _ADVICE_FOR_GPUS: dict[Bound, tuple[str, ...]] = {
     Bound.DATA: ("pin_memory: copies that overlap with the step",),
     Bound.LAUNCHES: (
         "compile_mode: reduce-overhead records CUDA graphs",
-        "cuda_graph: one launch for a step of which Python remembers nothing (--allow step)",
+        "cuda_graph: one launch for a whole step, if it changes no state in Python (--allow step)",
     ),
     Bound.ARITHMETIC: ("compile_mode: max-autotune tries other kernels for the same products",),
 }

@@ -1,9 +1,9 @@
-"""From a trace and what was measured before it to the parts of a step and what they cost.
+"""Computes the shares of a step's time from a trace and the measurement before it.
 
-The trace is slower than training without it: the host has every event to write down. What runs
-on a device takes the time that it takes, though. So on a device durations come from the trace,
-the length of a step and the waiting for data from the measurement, and idle is the difference.
-Without a device all of it is slower, so there the trace is compared with itself.
+Tracing slows the host down, which notes each event, but not the kernels on a device. So on a
+device the durations come from the trace, the length of a step and the waiting for data from the
+measurement, and idle time is the difference. On the CPU everything is slower while it is traced,
+so there all shares are of the traced time.
 """
 
 import re
@@ -33,20 +33,20 @@ _ARITHMETIC_OPERATOR = re.compile(
 )
 
 
-# What surrounds the work: looking for compiled code, calling it, autograd's own loop.
-_AROUND_OPERATORS = re.compile(
+# Events around operators: Dynamo's cache lookup, calls of compiled code, autograd's own loop.
+_OVERHEAD = re.compile(
     r"^(TorchDynamo|Torch-Compiled Region|Pregraph|CompiledFunction|autograd::engine)"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What is known of a step besides its trace.
+    """What was measured of a step besides its trace.
 
     Attributes:
         traced: number of steps in the trace.
         step_s: length of a step, measured without the profiler.
-        data_wait_share: of it in `next(loader)`, measured so too.
+        data_wait_share: of that in `next(loader)`, measured without the profiler.
     """
 
     traced: int
@@ -61,10 +61,10 @@ class Breakdown:
     Attributes:
         shares: by part of the step.
         how: share -> how it was obtained.
-        causes: the same time by what would shorten it; shares of a step, not below 0.
+        causes: shares of the same time by the bound that they belong to, none below 0.
         arithmetic_s: seconds per step in matrix products, convolutions and attention.
         ops_per_step: kernels on a device, operators without one.
-        mean_op_us: their mean duration, those they call not included.
+        mean_op_us: their mean duration, without that of operators that they call.
     """
 
     shares: Shares
@@ -108,14 +108,14 @@ def on_device(operations: Sequence[Operation], steps: Steps) -> Breakdown | None
 
 def on_host(operations: Sequence[Operation], steps: Steps) -> Breakdown | None:
     """Return the breakdown of steps on the CPU; None where the trace holds no operator."""
-    own = _undisturbed(operations, steps.traced)
+    own = _fastest_calls(operations, steps.traced)
     called = [(op, us) for op, us in own if op.kind == "operator"]
     if not called:
         return None
     long = [(op, us) for op, us in called if us >= SHORT_OPERATOR_US and _is_work(op)]
     arithmetic_us = sum(us for op, us in long if _ARITHMETIC_OPERATOR.search(op.name))
     long_us, whole_us = sum(us for _, us in long), sum(us for _, us in own)
-    # Of what the step does while it does not wait, as the trace has it.
+    # Turns microseconds of the trace into shares of the step that does not wait for data.
     share = (1.0 - steps.data_wait_share) / whole_us
     return Breakdown(
         shares=Shares(
@@ -139,7 +139,7 @@ def on_host(operations: Sequence[Operation], steps: Steps) -> Breakdown | None:
 
 
 def communicates(op: Operation) -> bool:
-    """Whether it is a kernel of NCCL."""
+    """Whether the operation is a kernel of NCCL."""
     return _COMMUNICATES.search(op.name) is not None
 
 
@@ -177,14 +177,14 @@ def _in_steps(us: Mapping[str, float], steps: Steps) -> dict[str, float]:
 
 
 def _is_work(op: Operation) -> bool:
-    return _AROUND_OPERATORS.search(op.name) is None
+    return _OVERHEAD.search(op.name) is None
 
 
-def _undisturbed(operations: Sequence[Operation], traced: int) -> list[tuple[Operation, float]]:
-    """Return what the host calls in a step with its own microseconds, marked parts among it.
+def _fastest_calls(operations: Sequence[Operation], traced: int) -> list[tuple[Operation, float]]:
+    """Return the host's operators and marked parts in a step, with the microseconds of each alone.
 
-    Whatever else the machine does makes a call longer, but hardly the same one in each step: the
-    least of the steps counts. Where the steps differ, the fastest does.
+    Other work of the machine makes a call longer, but hardly the same call in each step: of each
+    call the shortest duration counts. Where steps make different calls, the fastest step counts.
     """
     own = [_own_durations([op for op in operations if op.step == n]) for n in range(traced)]
     if len({tuple(op.name for op, _ in step) for step in own}) > 1:
@@ -193,7 +193,7 @@ def _undisturbed(operations: Sequence[Operation], traced: int) -> list[tuple[Ope
 
 
 def _own_durations(step: Sequence[Operation]) -> list[tuple[Operation, float]]:
-    """What the host does in the computing parts of a step, without what each calls in turn."""
+    """Return what the host runs in the computing parts of a step, without nested calls' time."""
     threads: defaultdict[int, list[Operation]] = defaultdict(list)
     for op in sorted(step, key=lambda op: op.start_us):
         if op.part in _COMPUTED and not op.is_on_device:

@@ -1,4 +1,4 @@
-"""Puts a diagnosis together, after a trial was measured and before its process ends."""
+"""Makes the diagnosis of a trial after it was measured, before its process ends."""
 
 import time
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import TypeVar
 from torch import nn
 
 from autotune.search_space.knobs import is_compiled
+from autotune.trials.applying.step import Step
 from autotune.trials.diagnosis import (
     Diagnosis,
     DiagnosisRequest,
@@ -16,7 +17,8 @@ from autotune.trials.diagnosis import (
     Shares,
 )
 from autotune.trials.failure import one_line
-from autotune.trials.loader import Feed
+from autotune.trials.feed import Feed
+from autotune.trials.process_group import Ranks
 from autotune.trials.profiling.bound import Circumstances, Verdict, judge
 from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
 from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
@@ -26,19 +28,18 @@ from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_p
 from autotune.trials.profiling.stalls import why_waiting
 from autotune.trials.profiling.traced import num_steps, trace_steps
 from autotune.trials.profiling.watch import Watched, watch_step
-from autotune.trials.ranks import Ranks
 from autotune.trials.result import Measurement
-from autotune.trials.step import Step
 from autotune.trials.workload import Workload
 
 T = TypeVar("T")
 
-_STALLS = 0.1  # share of waiting for data from which it is worth a line
-_WITHOUT_DEVICE = {
-    "communication": "there is no device to see it on",
-    "copy": "there is no device to copy to",
-    "idle": "there is no device beside the host",
-    "other": "what the host does besides counts to the part that does it",
+_MIN_WAIT_SHARE = 0.1  # of waiting for data from which it becomes a finding
+# Shares that a step on the CPU does not have, and why.
+_NOT_ON_CPU = {
+    "communication": "it is traced on GPUs only",
+    "copy": "batches are on the CPU already",
+    "idle": "there is no device beside the CPU",
+    "other": "on the CPU all time is counted to forward, backward or optimizer",
 }
 _RECORDED = dict.fromkeys(
     ("forward", "backward", "optimizer"), "a recorded step is one launch, all of it is in `other`"
@@ -47,7 +48,7 @@ _RECORDED = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A trial whose windows are done: what is trained, with which batches, and how fast."""
+    """A measured trial: its step, batches, workload, measurement and ranks."""
 
     step: Step
     feed: Feed
@@ -57,7 +58,7 @@ class Subject:
 
     @property
     def step_s(self) -> float:
-        """Length of a step."""
+        """Seconds of a step."""
         return self.measurement.step_ms / 1e3
 
     @property
@@ -72,14 +73,14 @@ class Subject:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the trial has no other ranks, which would have to do the same."""
+        """Whether the trial has a single rank: with several, all would have to do the same."""
         return self.ranks.place.world_size == 1
 
 
 def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
-    """Return what limits the step. Nothing is raised: what cannot be told is unknown, with why.
+    """Return what limits the step. Nothing is raised: what fails is in `unknown`, with the error.
 
-    With several ranks all of them must call it. Each looks at itself.
+    With several ranks all of them must call it, and each diagnoses itself.
     """
     start = time.perf_counter()
     attempts = _Attempts()
@@ -87,8 +88,8 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     watched = _watched(subject, attempts)
     matmul = attempts.get("matmul_flops_per_s", lambda: _matmul(subject))
     loader = attempts.get("loader_samples_per_s", lambda: _loader(subject))
-    mixed = _mixed(subject, attempts)
-    # Last: it leaves a step that cannot be trained on as before.
+    mixed = _batch_loss(subject, attempts)
+    # Last, as the step cannot be trained with afterwards.
     breaks = _graph_breaks(subject, request, attempts)
     flops = watched.flops / subject.batch_size if watched else request.flops_per_sample
     verdict = None if breakdown is None else _verdict(subject, breakdown, watched, flops, matmul)
@@ -106,12 +107,12 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
         },
         flops_per_sample=flops,
         matmul_flops_per_s=matmul,
-        mfu=None if flops is None else _utilisation(flops, subject, matmul),
+        mfu=model_flops_utilisation(subject, flops, matmul),
         loader_samples_per_s=loader,
-        step_samples_per_s=_without_waiting(subject),
+        step_samples_per_s=_samples_per_s_without_waiting(subject),
         ops_per_step=breakdown.ops_per_step if breakdown else None,
         findings=findings,
-        unknown={**attempts.unknown, **_not_there(subject)},
+        unknown={**attempts.unknown, **_absent_shares(subject)},
         trace_path=request.trace_path if breakdown else None,
         took_s=time.perf_counter() - start,
     )
@@ -124,28 +125,32 @@ _COUNTED = (
 _COUNTED_BEFORE = "matrix products, convolutions and attention, counted by the probe"
 _HOW = {
     "matmul_flops_per_s": "the best of some large square products in the plan's precision",
-    "loader_samples_per_s": "read for a moment with nothing else going on",
+    "loader_samples_per_s": "read for a moment while nothing else runs",
 }
 
 
 class _Attempts:
-    """Looks at one thing after the other; what fails is noted, and the rest goes on."""
+    """Calls functions, and notes the error of each that fails.
+
+    Attributes:
+        unknown: what a failed function should have returned -> its error.
+    """
 
     def __init__(self) -> None:
         self.unknown: dict[str, str] = {}
 
-    def get(self, what: str, work: Callable[[], T]) -> T | None:
-        """Return what `work` gives, None where it fails."""
+    def get(self, name: str, work: Callable[[], T]) -> T | None:
+        """Return what `work` returns, None where it raises."""
         try:
             return work()
         except (Exception, SystemExit) as error:  # noqa: BLE001  noted, and shown to the user
-            self.unknown[what] = one_line(error)
+            self.unknown[name] = one_line(error)
             return None
 
 
 def _broken_down(subject: Subject, trace_path: str | None) -> Breakdown:
     if is_profiled():  # two at once end in a crash
-        raise LookupError("a profiler of your own is on, beside which there is no other")
+        raise LookupError("a profiler of the workload's own is on, and torch runs one at a time")
     step, feed, traced = subject.step, subject.feed, num_steps(subject.step_s)
     steps = Steps(
         traced=traced,
@@ -192,8 +197,16 @@ def _graph_breaks(
     return found or ()
 
 
-def _utilisation(flops: float, subject: Subject, matmul: float | None) -> float | None:
-    return flops * subject.rank_samples_per_s / matmul if matmul else None
+def model_flops_utilisation(
+    subject: Subject, flops_per_sample: float | None, matmul_flops_per_s: float | None
+) -> float | None:
+    """Return the MFU of a trial (PaLM, https://arxiv.org/abs/2204.02311, appendix B).
+
+    The rate of a large matrix product stands for the device's peak; None where a rate is unknown.
+    """
+    if flops_per_sample is None or not matmul_flops_per_s:
+        return None
+    return flops_per_sample * subject.rank_samples_per_s / matmul_flops_per_s
 
 
 def _verdict(
@@ -218,14 +231,14 @@ def _verdict(
     return judge(breakdown, known)
 
 
-def _without_waiting(subject: Subject) -> float | None:
+def _samples_per_s_without_waiting(subject: Subject) -> float | None:
     computing = 1.0 - subject.measurement.data_wait_share
     return subject.rank_samples_per_s / computing if computing > 0 else None
 
 
 def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
-    wait, step = subject.measurement.data_wait_share, _without_waiting(subject)
-    if wait < _STALLS or loader is None or step is None:
+    wait, step = subject.measurement.data_wait_share, _samples_per_s_without_waiting(subject)
+    if wait < _MIN_WAIT_SHARE or loader is None or step is None:
         return ()
     workers = getattr(subject.feed.loader, "num_workers", None)
     why, advice = why_waiting(loader, step, loads_in_loop=workers == 0)
@@ -233,7 +246,7 @@ def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
     return (Finding(kind=FindingKind.LOADER, what=what, advice=advice),)
 
 
-def _mixed(subject: Subject, attempts: _Attempts) -> tuple[Finding, ...]:
+def _batch_loss(subject: Subject, attempts: _Attempts) -> tuple[Finding, ...]:
     step = subject.step
     is_plain = not (is_compiled(step.plan) or step.is_recorded)
     if not (subject.is_alone and is_plain):
@@ -251,8 +264,8 @@ def _mixed(subject: Subject, attempts: _Attempts) -> tuple[Finding, ...]:
     return (Finding(kind=FindingKind.BATCH_LOSS, what=what, advice=advice),)
 
 
-def _not_there(subject: Subject) -> dict[str, str]:
-    """Return the shares that such a step does not have, with why."""
+def _absent_shares(subject: Subject) -> dict[str, str]:
+    """Return the shares that such a step does not have, and why."""
     if subject.step.is_recorded:
         return _RECORDED
-    return {} if subject.step.device.type == "cuda" else _WITHOUT_DEVICE
+    return {} if subject.step.device.type == "cuda" else _NOT_ON_CPU

@@ -1,4 +1,4 @@
-"""Where the compiler cannot take the model's forward pass as one graph, and why."""
+"""Finds graph breaks: where the compiler cannot take the forward pass as one graph, and why."""
 
 import contextlib
 import logging
@@ -10,11 +10,11 @@ import torch
 
 from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
-from autotune.trials.compiling import compile_model
+from autotune.trials.applying.compiler import compile_model
+from autotune.trials.applying.step import Step
 from autotune.trials.diagnosis import Finding, FindingKind
-from autotune.trials.loader import Feed
-from autotune.trials.profiling.users_code import is_theirs
-from autotune.trials.step import Step
+from autotune.trials.feed import Feed
+from autotune.trials.profiling.users_code import is_users_file
 
 # What `TORCH_LOGS=graph_breaks` shows; torch's own tests hold it to this form.
 _LOGGER = "torch._dynamo.symbolic_convert.__graph_breaks"
@@ -36,13 +36,13 @@ def has_broken_graphs() -> bool:
 def graph_breaks(step: Step, feed: Feed, folder: Path) -> tuple[Finding, ...]:
     """Trace the forward pass anew, without generating code, and return its graph breaks.
 
-    A plan that does not compile is looked at as if it compiled the whole model, and cannot be
-    trained on as before afterwards.
+    A plan that does not compile is treated as if it compiled the whole model. The step cannot be
+    trained with afterwards.
 
     Args:
         step: of one rank.
         feed: its batches.
-        folder: of the workload; a break in a library is told with its own file and line.
+        folder: of the workload; a break in a library is reported at the library's own line.
     """
     if not is_compiled(step.plan):
         compile_model(step.model, _COMPILED)
@@ -90,7 +90,7 @@ def _parsed(text: str) -> tuple[str, int, str] | None:
 
 
 def _finding(file: str, line: int, why: str, folder: Path) -> Finding:
-    whose = "" if is_theirs(file, folder.resolve()) else ", in a library"
+    whose = "" if is_users_file(file, folder.resolve()) else ", in a library"
     return Finding(
         kind=FindingKind.GRAPH_BREAK,
         what=f"the compiler has to break its graph here{whose}: {why}",

@@ -1,7 +1,7 @@
 """Finds what performance guides warn of in the functions of torch that a forward pass calls.
 
-Attention that writes its scores to memory, biases that a batch norm takes away again, and what is
-for debugging or for another time and was left in.
+These are attention that writes its scores to memory, biases that a batch norm subtracts again,
+and settings for debugging that were left on.
 """
 
 import collections
@@ -20,11 +20,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from autotune.trials.diagnosis import Finding, FindingKind
-from autotune.trials.profiling.users_code import Sightings, at_line, plain_name, times
+from autotune.trials.profiling.users_code import EventCounter, at_line, plain_name, times
 
-_SHORT = 32  # tokens; the scores of fewer cost little
-_WIDEST = 256  # elements of a head that the one kernel takes on GPUs
-_MOST_NAMES = 3  # of biases that are told
+_MIN_TOKENS = 32  # the scores of fewer cost little
+_MAX_HEAD = 256  # elements of a head; scaled_dot_product_attention has no fused kernel for more
+_MAX_NAMES = 3  # of biases that are named
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum"})
 _BIASED = frozenset(
     {"linear"} | {f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)}
@@ -35,18 +35,18 @@ _BY_SETTING = '; transformers use it with attn_implementation="sdpa"'
 
 
 class Habits(TorchFunctionMode):
-    """Looks at each call while it is entered.
+    """Inspects each call of a function of torch while the mode is entered.
 
     Args:
-        model: that is called.
+        model: whose forward pass is called.
         folder: of the workload; lines in it are the user's.
     """
 
     def __init__(self, model: nn.Module, folder: Path) -> None:
         super().__init__()
         self._model = model
-        self._own_scores, self._modules_scores = Sightings(folder), Sightings(folder)
-        # Weak, so that nothing lives longer than without us.
+        self._own_scores, self._modules_scores = EventCounter(folder), EventCounter(folder)
+        # Weak references, so that no tensor lives longer than otherwise.
         self._products, self._scores = WeakIdKeyDictionary(), WeakIdKeyDictionary()
         self._sums = WeakIdKeyDictionary()  # with a bias, by its id
         self._calls: collections.Counter[int] = collections.Counter()  # of layers, by their bias
@@ -57,16 +57,16 @@ class Habits(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Do as without us, and look."""
+        """Call the function, and inspect the call."""
         result = func(*args, **(kwargs or {}))
         self._checks_gradients |= torch.is_anomaly_enabled()
         if func is F.multi_head_attention_forward:
-            self._look_at_module(_arguments(func, args, kwargs))
+            self._inspect_module(_arguments(func, args, kwargs))
         elif isinstance(result, Tensor | list | tuple) and not isinstance(result, torch.Size):
             call = _Call(_name(func), args, kwargs or {}, result)
             if not any(tensor.is_nested for tensor in call.tensors):
-                self._look_at_scores(call)
-                self._look_at_bias(call)
+                self._inspect_scores(call)
+                self._inspect_bias(call)
         return result
 
     def findings(self) -> Iterator[Finding]:
@@ -80,16 +80,16 @@ class Habits(TorchFunctionMode):
             what = f"nn.MultiheadAttention returns its weights, {scores}, {times(count)}"
             advice = f"call it with need_weights=False where they are not used: {_ONE_KERNEL}"
             yield at_line(line, FindingKind.ATTENTION, what, advice)
-        for what, advice in self._elsewhere():
+        for what, advice in self._without_line():
             yield Finding(kind=FindingKind.ANTI_PATTERN, what=what, advice=advice)
 
-    def _elsewhere(self) -> Iterator[tuple[str, str]]:
-        """Yield what is found in no line of its own, and what to do about it."""
+    def _without_line(self) -> Iterator[tuple[str, str]]:
+        """Yield what has no line of its own, each with what to do about it."""
         parameters = self._model.named_parameters()
-        names = [plain_name(name) for name, p in parameters if self._is_in_vain(id(p))]
+        names = [plain_name(name) for name, p in parameters if self._is_subtracted(id(p))]
         if names:
-            shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
-            what = "a batch norm takes away again what the layer before it adds as a bias"
+            shown = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
+            what = "a batch norm subtracts again what the layer before it adds as a bias"
             yield (
                 f"{what}, {len(names)} in all: {shown}",
                 "build such layers with bias=False: the same model with less work",
@@ -110,13 +110,13 @@ class Habits(TorchFunctionMode):
                 "return the model itself; several devices train it with --gpus-per-trial",
             )
 
-    def _look_at_scores(self, call: "_Call") -> None:
-        """Follow a product of two batches to a softmax, and that to its product with a third."""
+    def _inspect_scores(self, call: "_Call") -> None:
+        """Follow a batched product to a softmax, and that to its product with the values."""
         operands = [each for each in call.operands if each in self._scores]
         if call.name in _PRODUCTS and all(each.dim() >= 3 for each in call.operands):
             self._products[call.result] = None
             others = [each.shape[-1] for each in call.operands[1:]]
-            if operands and others and max(others) <= _WIDEST:
+            if operands and others and max(others) <= _MAX_HEAD:
                 self._own_scores.note(self._scores[operands[0]])
         elif call.name == "softmax":
             if call.operands[0] in self._products and call.is_over_last and call.is_long:
@@ -128,16 +128,16 @@ class Habits(TorchFunctionMode):
                     if each in seen:
                         seen[call.result] = seen[each]
 
-    def _look_at_module(self, given: dict[str, Any]) -> None:
+    def _inspect_module(self, given: dict[str, Any]) -> None:
         query, key = given["query"], given["key"]
         tokens, others = len(query), len(key)
-        if given.get("need_weights", True) and min(tokens, others) >= _SHORT:
+        if given.get("need_weights", True) and min(tokens, others) >= _MIN_TOKENS:
             batch = query.shape[1] if query.dim() == 3 else 1
             shape = batch, given["num_heads"], tokens, others
             self._modules_scores.note(_size(shape, query.element_size()))
 
-    def _look_at_bias(self, call: "_Call") -> None:
-        """Follow a sum with a bias to a batch norm, if nothing else gets it."""
+    def _inspect_bias(self, call: "_Call") -> None:
+        """Follow a layer's output to a batch norm, and note whether anything else uses it."""
         got = [self._sums[each] for each in call.operands if each in self._sums]
         if call.name == "batch_norm" and call.kwargs.get("training"):
             self._normed.update(got)
@@ -150,13 +150,13 @@ class Habits(TorchFunctionMode):
             if call.result.dim() == 2 or call.name != "linear":
                 self._sums[call.result] = id(bias)
 
-    def _is_in_vain(self, bias_id: int) -> bool:
+    def _is_subtracted(self, bias_id: int) -> bool:
         calls = self._calls[bias_id]
         return 0 < calls == self._normed[bias_id] and bias_id not in self._used
 
 
 class _Call:
-    """A function of torch, with what it was given and what it gave."""
+    """A call of a function of torch, with its arguments and result."""
 
     def __init__(self, name: str, args: Sequence[Any], kwargs: Any, result: Any) -> None:
         self.name, self.args, self.kwargs, self.result = name, args, kwargs, result
@@ -164,29 +164,29 @@ class _Call:
 
     @property
     def tensors(self) -> Iterator[Tensor]:
-        """What it was given and what it gave."""
+        """The tensors among arguments and result."""
         return itertools.chain(self.operands, _tensors([self.result]))
 
     @property
     def bias(self) -> Tensor | None:
-        """Of a layer."""
+        """The bias of a layer's call, None without."""
         given = self.args[2] if len(self.args) > 2 else None
         bias: Tensor | None = self.kwargs.get("bias", given)
         return bias
 
     @property
     def is_over_last(self) -> bool:
-        """Whether a softmax is over the last side."""
+        """Whether a softmax is over the last dimension."""
         dim = self.kwargs.get("dim", self.args[1] if len(self.args) > 1 else None)
         return bool(dim in (-1, self.result.dim() - 1))
 
     @property
     def is_long(self) -> bool:
         """Whether the result is a batch of large matrices."""
-        return bool(self.result.dim() >= 3 and min(self.result.shape[-2:]) >= _SHORT)
+        return bool(self.result.dim() >= 3 and min(self.result.shape[-2:]) >= _MIN_TOKENS)
 
     def keeps(self, operand: Tensor) -> bool:
-        """Whether the result may be the operand, changed element by element or seen otherwise."""
+        """Whether the result may be the operand, changed element by element or reshaped."""
         mine, theirs = self.result, operand
         return bool(mine.numel() == theirs.numel() and mine.shape[-2:] == theirs.shape[-2:])
 

@@ -1,9 +1,10 @@
-"""Whether samples see each other in the loss, so that how they are batched changes the training.
+"""Whether the loss of a sample depends on the others in its batch.
 
-In-batch negatives and means over tokens do that; a mean over samples does not, in whatever parts
-it is accumulated. Told by the gradients of a batch and its halves: losses may be alike where all
-tokens are equally hard, as in a model that has learnt nothing. In evaluation, where dropout and
-batch norm leave each sample by itself.
+Then another batch size trains another loss. In-batch negatives and means over tokens are such
+losses; a mean over samples is not, in whatever parts it is accumulated. The gradient of a batch is
+compared with the mean over its halves. Losses would not show it where all tokens are equally hard,
+as in a model that has learnt nothing. The model is in evaluation, where dropout and batch norm do
+not mix samples.
 """
 
 import contextlib
@@ -14,34 +15,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autotune.trials.apply import having
+from autotune.trials.applying.settings import attribute_set
+from autotune.trials.applying.step import Step
 from autotune.trials.seeding import seed_all
-from autotune.trials.step import Step
 
-_DIFFERENT = {"fp32": 0.02}  # relative; halves of as many tokens differ by rounding only
-_DIFFERENT_WHEN_ROUNDED = 0.05
-_RANDOM = 1e-3  # relative, between two seeds
-_MOST_NUMBERS = 50_000_000  # of a gradient
+# Relative difference of gradients from which the loss depends on the batch, by precision; up to it
+# rounding is enough to explain it.
+_TOLERANCE, _TOLERANCE_WHEN_ROUNDED = {"fp32": 0.02}, 0.05
+_RANDOM = 1e-3  # relative difference between two seeds from which a loss is random
+_MAX_ELEMENTS = 50_000_000  # of the parameters whose gradients are compared
 
 
 def gradients_apart(step: Step, batch: Any) -> float | None:
-    """Return how far the gradient of a batch is from the mean over its halves, None: not at all.
+    """Return how far the gradient of a batch is from the mean over its halves.
 
     Args:
         step: eager, on one rank.
         batch: on the step's device, of as many samples as its plan says.
 
     Returns:
-        The norm of the difference over that of the gradient.
+        The norm of the difference over that of the gradient; None where rounding explains it.
 
     Raises:
-        ValueError: where it cannot be told, as the loss is random or the batch has no halves.
+        ValueError: when the loss is random, or the batch cannot be divided.
     """
     size = int(step.plan["batch_size"])
     halves = [_part(batch, size, each) for each in _halves(size)]
-    enough = _DIFFERENT.get(str(step.plan.get("precision", "fp32")), _DIFFERENT_WHEN_ROUNDED)
-    # cuDNN's convolutions round to tf32 where nobody asked for it, and not for all batches.
-    with _in_evaluation(step.model), having(torch.backends.cudnn, "enabled", value=False):
+    enough = _TOLERANCE.get(str(step.plan.get("precision", "fp32")), _TOLERANCE_WHEN_ROUNDED)
+    # By default cuDNN's convolutions round to tf32, for some batch sizes and not for others.
+    with _in_evaluation(step.model), attribute_set(torch.backends.cudnn, "enabled", value=False):
         whole, first, second = (_gradient(step, part) for part in (batch, *halves))
         share = (size // 2) / size
         pairs = zip(first, second, strict=True)
@@ -61,10 +63,10 @@ def _gradient(step: Step, batch: Any, seed: int = 0) -> list[Tensor]:
 
 
 def _last_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return those nearest to the loss; what samples do to each other there shows in them."""
+    """Return the parameters nearest to the loss, as many as have `_MAX_ELEMENTS` elements."""
     last_first = [p for p in model.parameters() if p.requires_grad][::-1]
     totals = itertools.accumulate(p.numel() for p in last_first)
-    near = [p for p, total in zip(last_first, totals, strict=True) if total <= _MOST_NUMBERS]
+    near = [p for p, total in zip(last_first, totals, strict=True) if total <= _MAX_ELEMENTS]
     return near or last_first[:1]
 
 
@@ -80,7 +82,7 @@ def _norm(gradient: list[Tensor]) -> float:
 
 @contextlib.contextmanager
 def _in_evaluation(model: nn.Module) -> Iterator[None]:
-    """Put all parts into evaluation, past a `train` of the user's own, and back as they were."""
+    """Put all modules into evaluation without calling `train`, and restore them at the end."""
     before = [(part, part.training) for part in model.modules()]
     for part, _ in before:
         part.training = False
@@ -98,10 +100,10 @@ def _halves(size: int) -> list[slice]:
 
 
 def _part(value: Any, size: int, which: slice) -> Any:
-    """Return what a batch holds of some of its samples.
+    """Return the part of a batch that belongs to some of its samples.
 
     Raises:
-        ValueError: for what cannot be told to belong to one sample each.
+        ValueError: for entries that do not hold one element per sample.
     """
     if isinstance(value, Tensor):
         if not value.dim() or len(value) != size:

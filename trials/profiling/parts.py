@@ -1,19 +1,16 @@
-"""A training step taken apart: each part is marked, so that the profiler's trace shows it."""
+"""Runs training steps with each of their parts marked, so that the profiler's trace shows it."""
 
 import enum
 
 import torch
 from torch.profiler import record_function
 
-from autotune.trials.loader import Feed
-from autotune.trials.step import Step
+from autotune.trials.applying.step import Step
+from autotune.trials.feed import Feed
 
 
 class Part(enum.Enum):
-    """A part of a step, in the order in which they follow each other.
-
-    A recorded step has one part after its data, which ends it.
-    """
+    """The parts of a step, in order. A recorded step has only `data` and `replay`."""
 
     DATA = "data"
     COPY = "copy"
@@ -24,8 +21,10 @@ class Part(enum.Enum):
 
 
 LAST = (Part.OPTIMIZER, Part.REPLAY)
+"""The parts that end a step."""
 
 TRACE_PREFIX = "autotune::"
+"""Of the names of parts in a trace."""
 
 
 def run_steps(step: Step, feed: Feed, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Stretches of time and how they overlap; in any unit, as long as it is one."""
+"""Intervals of time, and how long they last together. All are in one unit, whichever."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,7 +7,7 @@ Span = tuple[float, float]
 
 
 def covered(spans: Iterable[Span]) -> float:
-    """Return how long at least one of the spans lasts; they may overlap, in any order."""
+    """Return the length of the union of the spans, which may overlap and be in any order."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))
@@ -16,7 +16,7 @@ def covered(spans: Iterable[Span]) -> float:
 
 
 def covered_beyond(groups: Mapping[str, Sequence[Span]]) -> dict[str, float]:
-    """Return for each group how long it lasts while none of the groups before it does."""
+    """Return for each group the length of its union outside of the groups before it."""
     alone: dict[str, float] = {}
     before: list[Span] = []
     for name, spans in groups.items():
@@ -27,9 +27,9 @@ def covered_beyond(groups: Mapping[str, Sequence[Span]]) -> dict[str, float]:
 
 
 def own_durations(spans: Sequence[Span]) -> list[float]:
-    """Return how long each span lasts without those inside of it, in the order of `spans`.
+    """Return the length of each span without the spans inside of it, in the order of `spans`.
 
-    They must nest, as calls do.
+    Spans must nest, as calls do.
     """
     own = [end - start for start, end in spans]
     open_spans: list[int] = []

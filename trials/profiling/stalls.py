@@ -1,13 +1,13 @@
-"""Says why a step waits for its batches: a slow loader is one reason among others."""
+"""Tells why a step waits for its batches: a slow loader is one reason of several."""
 
 
 def why_waiting(loader: float, step: float, *, loads_in_loop: bool) -> tuple[str, str]:
     """Return in words why a step waits for data, and what to do.
 
     Args:
-        loader: its samples per second with nothing else going on.
-        step: those of the step without waiting.
-        loads_in_loop: whether nothing loads while the step computes.
+        loader: samples per second of the loader alone.
+        step: samples per second of the step if it never waited.
+        loads_in_loop: whether batches are loaded in the training process, between steps.
     """
     if loads_in_loop:
         why = (

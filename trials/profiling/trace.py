@@ -1,6 +1,6 @@
 """Reads the profiler's Chrome trace into plain values.
 
-Only what every version of the format has is read: complete events (`"ph": "X"`) with their
+Only fields that every version of the format has are read: complete events (`"ph": "X"`) with their
 category, microseconds, thread, and the `correlation` that leads from a kernel to its launch.
 """
 
@@ -22,13 +22,13 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Something that ran: a kernel or a copy on a device; on the host an operator or a whole part.
+    """A kernel or a copy on a device, or an operator or a marked part of a step on the host.
 
     Attributes:
         kind: `kernel`, `copy`, `memset`, `operator` or `part`.
         start_us, end_us: on the trace's clock.
         thread: of the host; 0 on a device.
-        part: of a step that launched or called it, None outside of all.
+        part: of the step that launched or called it; None outside of all parts.
         step: the number of that step in the trace, from 0.
     """
 
@@ -52,7 +52,7 @@ class Operation:
 
     @property
     def duration_us(self) -> float:
-        """How long it ran."""
+        """Microseconds that it ran."""
         return self.end_us - self.start_us
 
 
@@ -102,7 +102,7 @@ def _on_host(event: dict[str, Any], kind: str, parts: "_Parts") -> Operation:
 
 
 class _Parts:
-    """The marked parts by time. They follow each other, also where a part works in a thread."""
+    """Finds the marked part at a moment. Parts do not overlap, whichever thread they use."""
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         marks = sorted(
@@ -121,7 +121,7 @@ class _Parts:
         self._steps = [0, *ends][: len(marks)]
 
     def at(self, moment: float) -> dict[str, Any]:
-        """Return the `part` and `step` that go on at a moment; empty where none does."""
+        """Return the `part` and `step` at a moment; empty outside of all parts."""
         index = bisect.bisect_right(self._starts, moment) - 1
         if index < 0 or moment > self._marks[index][1]:
             return {}

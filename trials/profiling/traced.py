@@ -7,30 +7,30 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
-from autotune.trials.loader import Feed
+from autotune.trials.applying.step import Step
+from autotune.trials.feed import Feed
 from autotune.trials.profiling.parts import run_steps
 from autotune.trials.profiling.trace import Operation, read_trace
-from autotune.trials.step import Step
 
-_TRACED_S = 0.2
-_MOST_STEPS = 3
+_TRACED_S = 0.2  # of steps, without the profiler
+_MAX_STEPS = 3  # as each event costs memory
 
 
 def num_steps(step_s: float) -> int:
-    """Return how many steps to trace: 0.2 s of them, at most three, as each event costs memory."""
-    return min(_MOST_STEPS, max(1, math.ceil(_TRACED_S / step_s)))
+    """Return how many steps to trace: 0.2 s of them, and at most three."""
+    return min(_MAX_STEPS, max(1, math.ceil(_TRACED_S / step_s)))
 
 
 def trace_steps(
     step: Step, feed: Feed, steps: int, trace_path: str | None = None
 ) -> list[Operation]:
-    """Train `steps` optimizer steps and return what ran.
+    """Train `steps` optimizer steps and return the operations that ran.
 
     Args:
         step: to train with, warmed up.
         feed: its batches.
         steps: to trace.
-        trace_path: where the Chrome trace stays; None: it is read and removed.
+        trace_path: where to keep the Chrome trace; None: it is removed.
     """
     on_device = [ProfilerActivity.CUDA] if step.device.type == "cuda" else []
     activities = [ProfilerActivity.CPU, *on_device]
@@ -42,12 +42,12 @@ def trace(
     activities: Sequence[ProfilerActivity],
     trace_path: str | None = None,
 ) -> list[Operation]:
-    """Return what ran while `run` did.
+    """Return the operations that ran while `run` did.
 
     Args:
-        run: waits for the device at its end.
+        run: must wait for the device at its end.
         activities: the kinds of events to record.
-        trace_path: where the Chrome trace stays; None: it is read and removed.
+        trace_path: where to keep the Chrome trace; None: it is removed.
     """
     with profile(activities=activities) as profiler:
         run()

@@ -1,4 +1,4 @@
-"""Finds the user's own line among the frames that lead to what is going on."""
+"""Finds the line of the user's code that leads to what is running."""
 
 import collections
 import sys
@@ -22,11 +22,12 @@ class Line:
     line: int
 
 
-class Sightings:
-    """What was seen in the user's code: how often, and where.
+class EventCounter:
+    """Counts events by the line of the user's code that caused them.
 
     Args:
-        folder: of the workload; lines outside of it, and of installed packages, are not theirs.
+        folder: of the workload; lines outside of it, and of installed packages, are not the
+            user's.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,20 +35,20 @@ class Sightings:
         self.counts: collections.Counter[tuple[str, Line]] = collections.Counter()
 
     def note(self, what: str) -> None:
-        """Count `what` at the user's innermost line; nothing where none of theirs is involved.
+        """Count an event at the user's innermost line, if there is one.
 
-        Where it goes on in a library they call, other than torch, `what` says where.
+        Where that line calls a library other than torch, the library's line is added to `what`.
         """
         inside = ""
         for frame, line in traceback.walk_stack(sys._getframe()):  # noqa: SLF001  as `inspect` does
             file = frame.f_code.co_filename
-            if is_theirs(file, self._folder):
+            if is_users_file(file, self._folder):
                 self.counts[what + inside, Line(file=file, line=line)] += 1
                 return
             inside = inside or _in_library(file, line)
 
 
-def is_theirs(file: str, folder: Path) -> bool:
+def is_users_file(file: str, folder: Path) -> bool:
     """Whether a file is the user's own: in the workload's folder, and not installed there."""
     path = Path(file)
     if not path.is_absolute() or _INSTALLED in path.parts:
@@ -57,7 +58,7 @@ def is_theirs(file: str, folder: Path) -> bool:
 
 
 def _in_library(file: str, line: int) -> str:
-    """Return in words which line of an installed package it is, nothing for torch's and ours."""
+    """Return the line of an installed package as text, empty for torch's and autotune's."""
     path = Path(file)
     if _INSTALLED not in path.parts or _is_ours(path.resolve()):
         return ""
@@ -70,15 +71,15 @@ def _is_ours(path: Path) -> bool:
 
 
 def at_line(line: Line, kind: FindingKind, what: str, advice: str) -> Finding:
-    """Return the finding of something at a line."""
+    """Return the finding at a line of the user's code."""
     return Finding(kind=kind, what=what, advice=advice, file=line.file, line=line.line)
 
 
 def times(count: int) -> str:
-    """Return in words how often something happens in a step."""
+    """Return a count per step as text."""
     return "once in a step" if count == 1 else f"{count} times in a step"
 
 
 def plain_name(name: str) -> str:
-    """Return the parameter's name in the user's model, which checkpointing wraps."""
+    """Return the parameter's name in the user's model, without checkpointing's wrapper."""
     return name.replace("_checkpoint_wrapped_module.", "")

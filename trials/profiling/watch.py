@@ -1,4 +1,4 @@
-"""Watches one step of the user's own Python, run without the compiler, for what costs speed."""
+"""Runs one step without the compiler, and finds what in the user's code costs speed."""
 
 import contextlib
 import io
@@ -18,15 +18,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from autotune.trials.applying.step import Step
 from autotune.trials.diagnosis import Finding, FindingKind
-from autotune.trials.loader import Feed
-from autotune.trials.products import TENSOR_CORE_MULTIPLE, uneven_sides
+from autotune.trials.feed import Feed
+from autotune.trials.probing.products import TENSOR_CORE_MULTIPLE, uneven_sides
 from autotune.trials.profiling.habits import Habits
-from autotune.trials.profiling.users_code import Sightings, at_line, plain_name, times
-from autotune.trials.step import Step
+from autotune.trials.profiling.users_code import EventCounter, at_line, plain_name, times
 
 _ROUND_MULTIPLE = 64
-_MOST_SHAPES = 5  # that are told
+_MAX_SHAPES = 5  # that become findings
 _aten = torch.ops.aten
 _READS = {
     _aten._local_scalar_dense.default: ".item(), float(), bool() or int() of a tensor",  # noqa: SLF001
@@ -47,7 +47,7 @@ class Watched:
     """What one step showed.
 
     Attributes:
-        findings: synchronisations, prints, shapes, habits.
+        findings: synchronisations, prints, uneven shapes, and those of `habits`.
         flops: of the model for one batch, forward and backward.
     """
 
@@ -56,17 +56,17 @@ class Watched:
 
 
 def watch_step(step: Step, feed: Feed, folder: Path) -> Watched:
-    """Train one batch without the compiler, which would hide the user's lines, and tell.
+    """Train on one batch without the compiler, which would hide the user's lines.
 
-    Operators that `torch.utils.flop_counter` does not know count as no work, such as kernels
-    of the user's own. On the CPU, `.cpu()`, `.numpy()` and `.tolist()` do nothing that shows.
+    Operators that `torch.utils.flop_counter` does not know, such as the user's own kernels, count
+    no FLOPs. On the CPU, `.cpu()`, `.numpy()` and `.tolist()` are not seen.
 
     Args:
         step: the workload's, under any plan, on one rank.
         feed: its batches.
         folder: of the workload; lines in it are the user's.
     """
-    syncs, prints, batch = Sightings(folder), Sightings(folder), step.move(feed.next())
+    syncs, prints, batch = EventCounter(folder), EventCounter(folder), step.move(feed.next())
     sides: set[int] = set()
     habits = Habits(step.model, folder)
     with (
@@ -93,23 +93,23 @@ def watch_step(step: Step, feed: Feed, folder: Path) -> Watched:
 
 
 def _computes_again(step: Step) -> bool:
-    """Whether backward counts parts of forward twice; it is then taken as twice the forward."""
+    """Whether the backward pass recomputes parts of the forward pass, which are counted, too."""
     return step.plan.get("activation_checkpointing", "none") != "none"
 
 
 @contextlib.contextmanager
 def _synchronisations(
-    device: torch.device, sightings: Sightings, sides: set[int]
+    device: torch.device, counter: EventCounter, sides: set[int]
 ) -> Iterator[None]:
-    """Note what waits for a GPU as torch reports it, and on a CPU what would wait for a GPU."""
+    """Count what makes the host wait for a GPU, or on the CPU what would do so on a GPU."""
     if device.type != "cuda":
-        with _ClassesGiven() as host, _Operators(sides, sightings, host):
+        with _OneHotCheck() as host, _Operators(sides, counter, host):
             yield
         return
     before = torch.cuda.get_sync_debug_mode()
     with _Operators(sides), warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = _listener_to_warnings(sightings)
+        warnings.showwarning = _count_warnings(counter)
         torch.cuda.set_sync_debug_mode("warn")
         try:
             yield
@@ -117,25 +117,25 @@ def _synchronisations(
             torch.cuda.set_sync_debug_mode(before)
 
 
-def _listener_to_warnings(sightings: Sightings) -> Any:
-    """A `showwarning` that is called at the user's line, while their frame is still there."""
+def _count_warnings(counter: EventCounter) -> Any:
+    """Return a `showwarning` that counts warnings of synchronisation at the user's line."""
 
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
         if _SYNC_WARNING in str(message):
-            sightings.note(_ON_DEVICE)
+            counter.note(_ON_DEVICE)
 
     return show
 
 
-class _ClassesGiven(TorchFunctionMode):
-    """Knows while `one_hot` checks classes that it was told, which it does on a CPU alone."""
+class _OneHotCheck(TorchFunctionMode):
+    """Tells whether `one_hot` is checking its classes, which it does on the CPU only."""
 
     is_on = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Do as without us."""
+        """Call the function."""
         given = kwargs or {}
         num_classes = args[1] if len(args) > 1 else given.get("num_classes", -1)
         self.is_on = func is F.one_hot and num_classes >= 0
@@ -146,19 +146,19 @@ class _ClassesGiven(TorchFunctionMode):
 
 
 class _Operators(TorchDispatchMode):
-    """Sees each operator: those that read values go to `reads`, sides of products to `sides`.
+    """Notes the operators that read values, and the sides of matrices in products.
 
     Args:
-        sides: of the products' matrices.
-        reads: None where torch itself tells what waits.
-        host: what reads on a CPU alone.
+        sides: to which the sides are added.
+        reads: counts operators that read values; None where torch itself reports them.
+        host: tells of reads that happen on the CPU only.
     """
 
     def __init__(
         self,
         sides: set[int],
-        reads: Sightings | None = None,
-        host: _ClassesGiven | None = None,
+        reads: EventCounter | None = None,
+        host: _OneHotCheck | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it without types
         self._sides, self._reads, self._host = sides, reads, host
@@ -166,7 +166,7 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Look, then do as without us."""
+        """Note the operator, and run it."""
         if self._reads is not None and func in _READS and not self._is_on_host():
             self._reads.note(_READS[func])
         if func in _PRODUCTS:
@@ -174,7 +174,10 @@ class _Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _is_on_host(self) -> bool:
-        """Whether a GPU would not be waited for: lengths of packed sequences are never on it."""
+        """Whether the values that are read would be on the CPU also when training on a GPU.
+
+        So are the lengths of packed sequences.
+        """
         if self._host is not None and self._host.is_on:
             return True
         frames = traceback.walk_stack(sys._getframe())  # noqa: SLF001  as `inspect` does
@@ -189,22 +192,22 @@ def _sides(args: Sequence[Any]) -> Iterator[int]:
 
 
 class _Listener(io.TextIOBase):
-    """A stdout that notes who writes, and passes it on."""
+    """A stdout that counts writes by the user's line, and passes them on."""
 
-    def __init__(self, sightings: Sightings) -> None:
+    def __init__(self, counter: EventCounter) -> None:
         super().__init__()
-        self._sightings = sightings
+        self._counter = counter
         self._stdout = sys.stdout
 
     def write(self, text: str) -> int:
-        """Note the line that writes; the end of a line is part of the same print."""
+        """Count the write, unless it only ends the line of the same print."""
         if text.strip():
-            self._sightings.note("writes to stdout")
+            self._counter.note("writes to stdout")
         return self._stdout.write(text)
 
 
-def _syncs(sightings: Sightings) -> Iterator[Finding]:
-    for (what, line), count in sightings.counts.items():
+def _syncs(counter: EventCounter) -> Iterator[Finding]:
+    for (what, line), count in counter.counts.items():
         yield at_line(
             line,
             FindingKind.HOST_SYNC,
@@ -214,8 +217,8 @@ def _syncs(sightings: Sightings) -> Iterator[Finding]:
         )
 
 
-def _prints(sightings: Sightings) -> Iterator[Finding]:
-    for what, line in sightings.counts:
+def _prints(counter: EventCounter) -> Iterator[Finding]:
+    for what, line in counter.counts:
         yield at_line(
             line,
             FindingKind.PRINT,
@@ -225,10 +228,10 @@ def _prints(sightings: Sightings) -> Iterator[Finding]:
 
 
 def uneven_weights(sides: set[int], model: nn.Module) -> tuple[Finding, ...]:
-    """Return the weights' sides that tensor cores cannot read in their units, longest first.
+    """Return findings for sides of weights that tensor cores do not read well, longest first.
 
-    Those of activations alone are left out: they follow from the batch, and with sequences of any
-    length they are others in each step.
+    Sides of activations alone are left out: they follow from the batch, and differ between steps
+    where sequences do.
 
     Args:
         sides: of the matrices in the step's products.
@@ -238,7 +241,7 @@ def uneven_weights(sides: set[int], model: nn.Module) -> tuple[Finding, ...]:
     for name, weight in model.named_parameters():
         for side in uneven_sides(weight) & sides:
             owners.setdefault(side, []).append(f"{plain_name(name)} {tuple(weight.shape)}")
-    longest = sorted(owners, reverse=True)[:_MOST_SHAPES]
+    longest = sorted(owners, reverse=True)[:_MAX_SHAPES]
     return tuple(_shape(side, owners[side]) for side in longest)
 
 

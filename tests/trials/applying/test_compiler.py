@@ -1,0 +1,116 @@
+"""Compiling: the same training, of whatever the plan says, and of large losses."""
+
+import pytest
+import torch
+from torch._inductor import config as inductor
+
+from autotune.trials.result import Outcome
+from autotune.trials.workload import load_workload
+from tests.trials.applying.steps import step_of
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+@pytest.mark.parametrize("scope", ["model", "block"])
+def test_compiling_trains_the_same_within_rounding(scope, write_workload, run_plan):
+    """And something is compiled, also for torch's own containers."""
+    values = {"compile_mode": "default", "compile_scope": scope}
+    result = run_plan(write_workload(), values, compare_with={"batch_size": 4})
+    assert result.numerics is not None
+    assert result.numerics.passed
+
+
+def test_a_container_of_torchs_own_is_compiled(write_workload, run_plan):
+    """`nn.Sequential(...).compile()` compiles nothing; a plan that says compiled is compiled."""
+    path = write_workload("def build_model(): return nn.Sequential(nn.Linear(16, 3), nn.ReLU())")
+    result = run_plan(path, {"compile_mode": "default"})
+    assert result.outcome is Outcome.OK
+
+
+def test_a_plan_that_compiles_nothing_is_invalid(write_workload, run_plan):
+    """A speed of eager code must not be stored as that of compiled code."""
+    path = write_workload(
+        """
+        class Hidden(nn.Linear):
+            @torch.compiler.disable(recursive=True)
+            def forward(self, x):
+                return super().forward(x)
+
+        def build_model():
+            return Hidden(16, 3)
+        """
+    )
+    torch._dynamo.utils.counters.clear()
+    result = run_plan(path, {"compile_mode": "default"})
+    assert result.outcome is Outcome.INVALID
+    assert "compiled nothing" in (result.error or "")
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+@pytest.mark.parametrize("loss", ["F.cross_entropy", "nn.CrossEntropyLoss()"])
+@pytest.mark.parametrize("scope", ["model", "block"])
+def test_a_loss_of_many_logits_is_compiled_beside_the_model(
+    scope, loss, write_workload, monkeypatch
+):
+    """Eagerly it would hold them several times; a small one is not worth the compiler's time."""
+    path = write_workload(
+        f"""
+        import torch.nn.functional as F
+
+        def compute_loss(model, batch):
+            x, y = batch
+            return {loss}(model(x), y)
+        """
+    )
+    values = {"compile_mode": "default", "compile_scope": scope}
+    small, num_graphs = first_loss(path, values)
+    monkeypatch.setattr("autotune.trials.applying.losses.MANY_LOGITS", 4 * 3)
+    large, with_loss = first_loss(path, values)
+    assert with_loss == num_graphs + 1
+    assert torch.allclose(small, large)
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+def test_a_compiled_loss_alone_is_no_compiled_plan(write_workload, run_plan, monkeypatch):
+    """The model that was to be compiled is never called as one."""
+    path = write_workload(
+        """
+        def compute_loss(model, batch):
+            x, y = batch
+            return nn.functional.cross_entropy(model[-1](x), y)
+        """
+    )
+    monkeypatch.setattr("autotune.trials.applying.losses.MANY_LOGITS", 4 * 3)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    result = run_plan(path, {"compile_mode": "default"})
+    assert result.outcome is Outcome.INVALID
+    assert "does not call the model itself" in (result.error or "")
+
+
+def first_loss(path, values):
+    """Return the loss of one step, and how many graphs its plan compiled."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    eager = torch.nn.functional.cross_entropy
+    with step_of(path, values) as step:
+        loss = step(next(iter(step.loader)))
+    assert torch.nn.functional.cross_entropy is eager
+    return loss, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def test_names_in_the_state_dict_stay(write_workload):
+    """Checkpoints written under any plan load into the plain model."""
+    path = write_workload()
+    plain = load_workload(path).build_model().state_dict().keys()
+    values = {"compile_mode": "default", "activation_checkpointing": "full"}
+    assert step_of(path, values).model.state_dict().keys() == plain
+
+
+def test_products_are_padded_without_timing_while_the_plan_is_applied(write_workload):
+    """The compiler asks when it compiles, at the first step or at a later one."""
+    values = {"compile_mode": "default", "shape_padding": "always"}
+    with step_of(write_workload(), values):
+        assert inductor.force_shape_pad
+    assert not inductor.force_shape_pad
+    with step_of(write_workload(), {**values, "shape_padding": "measured"}):
+        assert not inductor.force_shape_pad

@@ -1,0 +1,69 @@
+"""What is found out from a few batches: arithmetic, varying modules, the speed of the loader."""
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.plan import Plan
+from autotune.trials.applying.loader import build_loader
+from autotune.trials.feed import Feed
+from autotune.trials.probing.loader import has_fixed_batches, loader_speed
+from autotune.trials.probing.products import UnevenProducts
+from autotune.trials.probing.varying import on_meta, varies_with_shapes, varies_with_values
+from autotune.trials.workload import Workload
+
+
+def with_batch_facts(
+    facts: WorkloadFacts, workload: Workload, plan: Plan, seed: int, model: nn.Module
+) -> WorkloadFacts:
+    """Return the facts with those that a few batches show; `model` has no values afterwards."""
+    varies = False
+    feed = Feed(build_loader(workload, plan, seed))
+    batch = feed.next()
+    is_fixed = has_fixed_batches(workload, plan, seed, feed, batch)
+    flops, uneven = _count_flops(workload, model, batch)
+    with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
+        if flops is None:
+            varies = varies_with_values(workload, plan, seed)
+        else:
+            varies = varies_with_shapes(workload, model, batch, feed)
+    samples_per_s, busy_share = loader_speed(feed, facts.batch_size)
+    return replace(
+        facts,
+        fixed_batches=is_fixed,
+        varies=varies,
+        flops_per_sample=flops and flops / facts.batch_size,
+        uneven_share=uneven / flops if flops else None,
+        loader_samples_per_s=samples_per_s,
+        loader_busy_share=busy_share,
+        remarks=(*facts.remarks, *_remarks(facts.batch_size, is_fixed=is_fixed)),
+    )
+
+
+def _remarks(batch_size: int, *, is_fixed: bool) -> tuple[str, ...]:
+    if not is_fixed:
+        return ()
+    counts = f"each counts as {batch_size} samples: set BATCH_SIZE to what it holds"
+    return (f"the loader makes its own batches, so batch_size stays; {counts}",)
+
+
+def _count_flops(workload: Workload, model: nn.Module, batch: Any) -> tuple[float | None, float]:
+    """Count one training step on the meta device, which computes shapes only.
+
+    Models whose code reads values cannot run there; their count is unknown.
+
+    Returns:
+        All FLOPs, and those in products of uneven sides.
+    """
+    try:
+        # The outer mode sees the operators into which the inner one decomposes others.
+        with UnevenProducts(model) as uneven, FlopCounterMode(display=False) as counter:
+            workload.compute_loss(model.to("meta"), on_meta(batch)).backward()
+    except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
+        return None, 0.0
+    return float(counter.get_total_flops()), uneven.flops
