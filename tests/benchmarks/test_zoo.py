@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from autotune.search_space.plan import Plan
-from autotune.trials.apply import build_step
+from autotune.trials.applying.apply import build_step
 from autotune.trials.workload import load_workload
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
