@@ -145,6 +145,7 @@ class Agenda:
     def _left(self, stage: Stage) -> TimeLeft:
         return TimeLeft(
             search_s=self._stage_s(stage),
+            bold_s=self._bold_s if stage is self._stages[-1] else None,
             total_s=self._end_s,
             ending_fits=self._ending.fits(self.history, self._end_s),
         )
@@ -162,8 +163,13 @@ class Agenda:
         return self._end_s - self._ending.reserve_s(self.history, self._end_s)
 
     @property
+    def _bold_s(self) -> float:
+        """Seconds left for a search trial that promises much: what an answer needs is kept."""
+        return self._end_s - self._ending.bare_s(self.history, self._end_s)
+
+    @property
     def _until_search_ends(self) -> tuple[float, str]:
-        search_s = self._search_s
+        search_s = max(self._search_s, self._bold_s)
         return max(0.0, search_s), SEARCH_ENDED if search_s < self._end_s else BUDGET_ENDED
 
     def _stage_s(self, stage: Stage) -> float:

@@ -16,6 +16,7 @@ class Proposal:
     Attributes:
         compare_with: the reference of a numerics check.
         trial_s: that the trial will take at the least, where the proposer looked into it.
+        gain: of the log value, as expected; None where the proposer did not look into it.
         num_ranks: devices of the trial. A proposer leaves it: it follows from the plan's space.
     """
 
@@ -24,6 +25,7 @@ class Proposal:
     reason: str
     compare_with: Plan | None = None
     trial_s: float = 0.0
+    gain: float | None = None
     num_ranks: int = 1
 
 

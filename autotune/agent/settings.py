@@ -30,7 +30,6 @@ class SearchSettings:
         patience: sampled plans without such a gain after which the search is over, at least.
         racing: a search trial may stop early when clearly below this part of the best;
             slower ones are never finalists. It is less where processes differ by more.
-        compile_patience: search time left, in expected first steps, for compiling to be tried.
         overrun: times its expected duration after which a search trial is given up.
         max_rounds: of the confirmation.
     """
@@ -44,13 +43,12 @@ class SearchSettings:
     teardown_s: float = 3.0
     scout_share: float = 0.4
     adopted: int = 1
-    confirm_share: float = 0.45
+    confirm_share: float = 0.2
     gain: float = 0.01
     chance: float = 0.1
     slight_chance: float = 0.02
     patience: int = 8
     racing: float = 0.95
-    compile_patience: float = 1.5
     overrun: float = 2.5
     max_rounds: int = 5
 

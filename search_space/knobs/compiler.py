@@ -70,6 +70,11 @@ def compiler_setup(plan: Plan) -> CompilerSetup | None:
     return plan["compile_mode"], plan.get("compile_scope", "model")
 
 
+def compiles_blocks(plan: Plan) -> bool:
+    """Whether the plan compiles the repeated blocks one by one, not the whole model."""
+    return is_compiled(plan) and plan.get("compile_scope", "model") == "block"
+
+
 def records_cuda_graphs(plan: Plan) -> bool:
     """Whether the compiler records CUDA graphs of what it compiles."""
     return plan.get("compile_mode", "off") in _GRAPH_MODES
@@ -78,8 +83,7 @@ def records_cuda_graphs(plan: Plan) -> bool:
 def usual_first_step_s(plan: Plan, device_kind: DeviceKind) -> float:
     """Return the seconds that the first step of a middle-sized model takes to compile, cold."""
     whole_s = _FIRST_STEP_S[device_kind][plan["compile_mode"]]
-    is_block = plan.get("compile_scope", "model") == "block"
-    return whole_s * (_FIRST_STEP_OF_BLOCKS[device_kind] if is_block else 1.0)
+    return whole_s * (_FIRST_STEP_OF_BLOCKS[device_kind] if compiles_blocks(plan) else 1.0)
 
 
 def _modes(site: Site) -> Offer:

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 
 from autotune.agent.conclusion.finalists import choose, confirmed, finalists
 from autotune.agent.conclusion.numerics import next_check
-from autotune.agent.forecast.durations import check_s, expected_s
+from autotune.agent.forecast.durations import (
+    bare_ending_s,
+    check_s,
+    confirmation_s,
+    expected_s,
+)
 from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
 from autotune.agent.settings import SearchSettings
@@ -18,8 +23,8 @@ from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.plan import Plan, spell
 from autotune.trials.result import Purpose
 
-_TO_FIND = 2.0  # times the baseline's trial
 # Finalists and rounds, best first; the first that time can pay for is run.
+_HARDLY = 0.8  # part of its price for which a last measurement is tried all the same
 SCHEDULES = ((3, 3), (2, 3), (2, 2), (1, 2), (1, 1))
 
 
@@ -31,28 +36,44 @@ class Ending:
     hardware: Hardware
 
     def reserve_s(self, history: History, left_s: float) -> float:
-        """Return the seconds to keep for the end: the best schedule within its share.
+        """Return the seconds to keep for the end, once there is a plan to confirm.
 
-        Where none fits, only what was found is worth keeping time for: a single round, or
-        nothing where that is too dear as well, so that the search has all that is left. A search
-        that was cut short once for what it had found does not get that time back.
+        That is the best schedule within its share of the budget, at the least a round with the
+        baseline and a check; where these do not fit, what an answer needs. Where hardly that fits,
+        the search is over. A search that was cut short once for what it had found does not get
+        that time back.
         """
-        if self.fits(history, left_s):
-            costs = [self._schedule_s(history, *schedule) for schedule in SCHEDULES]
-            share_s = self.settings.confirm_share * self.settings.budget_s
-            if to_find_s := self._to_find_s(history):
-                share_s = min(share_s, left_s - to_find_s)
-            return next((cost for cost in costs if cost <= share_s), costs[-1])
         if not finalists(history):
             return 0.0
         if history.cut_short:
             return left_s
-        round_s = self._cost_s(self._field(history, 1), history)
-        return round_s if round_s <= left_s else 0.0
+        share_s = self.settings.confirm_share * self.settings.budget_s
+        costs = [self._schedule_s(history, *schedule) for schedule in SCHEDULES]
+        within = [cost for cost in costs if cost <= min(share_s, left_s)]
+        least_s = self._cost_s(finalists(history)[:1], history)
+        options = [*within[:1], costs[-1], self.bare_s(history, left_s), least_s]
+        hardly = left_s if _HARDLY * least_s <= left_s else 0.0
+        return next((cost for cost in options if cost <= left_s), hardly)
+
+    def bare_s(self, history: History, left_s: float) -> float:
+        """Return the seconds that an answer about the leader needs, 0 without a leader.
+
+        It is measured again, and checked where both can be paid.
+        """
+        if not (found := finalists(history)[:1]):
+            return 0.0
+        bare_s = self._bare_s(found[0], history)
+        return bare_s if bare_s <= left_s else self._cost_s(found, history)
+
+    def _bare_s(self, plan: Plan, history: History) -> float:
+        checked_s = check_s(plan, history, self.hardware) if next_check(plan, history) else 0.0
+        return confirmation_s(plan, history, self.hardware) + checked_s
 
     def fits(self, history: History, left_s: float) -> bool:
-        """Whether `left_s` pays for the smallest schedule, and first for finding a finalist."""
-        return self._to_find_s(history) + self._schedule_s(history, *SCHEDULES[-1]) <= left_s
+        """Whether a plan as long as the baseline could be found, measured again and checked."""
+        own = history.reference
+        trial_s = expected_s(own, history, self.hardware)
+        return trial_s + bare_ending_s(own, history, self.hardware) <= left_s
 
     def next(self, history: History, left_s: float) -> Proposal | None:
         """Return the next trial of the ending, None when there is nothing left to do or pay."""
@@ -61,16 +82,25 @@ class Ending:
         return (
             self._check_leader(history, left_s)
             or self._scheduled(history, left_s)
+            or self._leader_alone(history, left_s)
             or self._check_winner(history, left_s)
             or self._another_round(history, left_s)
             or self._ablation(history, left_s)
         )
 
     def _check_leader(self, history: History, left_s: float) -> Proposal | None:
-        """Check the fastest before anything is spent on confirming it."""
+        """Check the fastest before anything is spent on confirming it, if both can be paid."""
         leader = finalists(history)[0]
-        least_s = self._cost_s(missing(self._field(history, 1), 1, history), history)
+        least_s = self._cost_s(missing([leader], 1, history), history)
         return self._check(leader, history, left_s - least_s)
+
+    def _leader_alone(self, history: History, left_s: float) -> Proposal | None:
+        """Measure the leader again where no time is left for the baseline beside it."""
+        leader = finalists(history)[0]
+        least_s = _HARDLY * self._cost_s([leader], history)
+        if attempts(leader, history) or least_s > left_s:
+            return None
+        return _confirm(leader, history)
 
     def _scheduled(self, history: History, left_s: float) -> Proposal | None:
         for num_finalists, rounds in SCHEDULES:
@@ -120,19 +150,15 @@ class Ending:
         baseline = history.reference
         return [baseline, *finalists(history)[:num_finalists]]
 
-    def _to_find_s(self, history: History) -> float:
-        """Return the seconds to keep for finding a first finalist, which may take longer steps."""
-        own_plan, *found = self._field(history, 1)
-        return 0.0 if found else _TO_FIND * expected_s(own_plan, history, self.hardware)
-
     def _schedule_s(self, history: History, num_finalists: int, rounds: int) -> float:
         field = self._field(history, num_finalists)
-        # Before the search found any, finalists are taken to last as long as the baseline.
+        # Finalists that the search has not found yet are taken to last as long as those it has.
         field += field[-1:] * (1 + num_finalists - len(field))
-        return rounds * self._cost_s(field, history) + check_s(field[1], history, self.hardware)
+        checked_s = self._bare_s(field[1], history) - self._cost_s(field[1:2], history)
+        return rounds * self._cost_s(field, history) + checked_s
 
     def _cost_s(self, plans: Sequence[Plan], history: History) -> float:
-        return sum(expected_s(plan, history, self.hardware) for plan in plans)
+        return sum(confirmation_s(plan, history, self.hardware) for plan in plans)
 
 
 def missing(plans: Sequence[Plan], rounds: int, history: History) -> list[Plan]:

@@ -153,9 +153,22 @@ def confirmations(plan: Plan, history: History) -> list[Measurement]:
     ]
 
 
+def _compared(plan: Plan, history: History) -> list[Measurement]:
+    """Return what the plan is judged by: its confirmations.
+
+    The baseline, which nobody chose for its speed, is judged by its first process before it was
+    run again.
+    """
+    again = confirmations(plan, history)
+    baseline = history.baseline
+    if again or baseline is None or plan != baseline.plan:
+        return again
+    return [m for m in (baseline.result.measurement,) if m is not None]
+
+
 def confirmed_figures(plan: Plan, history: History) -> Figures | None:
     """Return what the confirmation says of the plan, None before it was run again."""
-    again = confirmations(plan, history)
+    again = _compared(plan, history)
     if not again:
         return None
     peaks = [m.memory_bytes for m in again if m.memory_bytes is not None]
@@ -166,7 +179,7 @@ def confirmed_figures(plan: Plan, history: History) -> Figures | None:
 def confirmed(history: History, rounds: int = 1) -> list[Confirmed]:
     """Return the sound finalists measured again in `rounds` processes or more, best first."""
     baseline = history.baseline
-    if baseline is None or not confirmations(baseline.plan, history):
+    if baseline is None:
         return []
     plans = dict.fromkeys(t.plan for t in history.of(Purpose.CONFIRM))
     entries = [
@@ -230,7 +243,8 @@ def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:
 
 def speedup_of(plan: Plan, baseline: Plan, history: History) -> Speedup:
     """Return the speed-up of a confirmed plan, with an interval as wide as the evidence allows."""
-    found = pooled(_repeats(baseline, history), plan.digest, baseline.digest)
+    repeats = _repeats(baseline, history)
+    found = baseline.digest in repeats and pooled(repeats, plan.digest, baseline.digest)
     return found or _from_one_round(plan, baseline, history)
 
 
@@ -250,21 +264,25 @@ def _repeats(baseline: Plan, history: History) -> dict[str, list[tuple[int, floa
 
 def _from_one_round(plan: Plan, baseline: Plan, history: History) -> Speedup:
     """One fresh process each: the search's own measurements only say how processes differ."""
-    ours, theirs = confirmations(plan, history)[0], confirmations(baseline, history)[0]
+    ours, theirs = confirmations(plan, history)[0], _compared(baseline, history)[0]
     windows = math.hypot(ours.log_half_width, theirs.log_half_width)
+    again = [plan, baseline] if confirmations(baseline, history) else [plan]
     moves = [
-        math.log(again.throughput / history.measured[p].throughput)
-        for p, again in ((plan, ours), (baseline, theirs))
+        math.log(_compared(p, history)[0].throughput / history.measured[p].throughput)
+        for p in again
     ]
     # Each move is the difference of two processes, so it has twice their variance.
     between = math.sqrt(statistics.fmean(move**2 for move in moves) / 2)
     factor = student_t(len(moves), _num_finalists(history))
     half_width = max(windows, factor * between * math.sqrt(2))
+    how = "one fresh process each, time allowed no second round"
+    if len(again) == 1:
+        how = "a fresh process of the plan beside the baseline's first one, time allowed no more"
     return around(
         math.log(ours.throughput / theirs.throughput),
         half_width,
-        "one fresh process each, time allowed no second round; the interval comes from the "
-        "windows in them and from how far they moved since the search",
+        f"{how}; the interval comes from their windows and from how far plans moved since the "
+        "search",
     )
 
 

@@ -8,6 +8,7 @@ from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.knobs.compiler import (
     CompilerSetup,
     compiler_setup,
+    compiles_blocks,
     is_compiled,
     usual_first_step_s,
 )
@@ -18,10 +19,11 @@ from autotune.trials.result import Outcome, Phase, Purpose
 # First step of `default` where it is known how many operations a step on a GPU launches.
 _ANY_FIRST_STEP_S, _FIRST_STEP_OF_OP_S = 4.0, 0.0175
 _LEAST_SCALE = 0.5
-_DEFAULT = Plan.of({"compile_mode": "default"})
 _UNKNOWN_S = 10.0
-_CACHED = 0.5  # part of the first step that the compiler's cache saves at least
-_CHECK_COST = 1.25  # of a trial: it runs the eager twin beside the plan
+# Part of a cold first step that the compiler's cache saves: an LM of 269 M took 14.5 s, then 4.6
+# and 4.1 s.
+_CACHED = 0.6
+_MARGIN = 1.1  # an ending is priced above its expectation: one trial of five takes longer
 
 
 def expected_s(plan: Plan, history: History, hardware: Hardware) -> float:
@@ -65,17 +67,20 @@ def wall_clock_s(history: History, hardware: Hardware) -> float:
 def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected wall clock of the numerics check of `plan`, in seconds.
 
-    A trial's warm-up and windows are not part of it, which an earlier check of a plan that
-    compiles alike tells. Its steps are, which a large batch makes long for the eager twin.
+    A check starts a process, builds the plan and its eager twin, and compares a few steps, which a
+    large batch makes long for the twin. It has neither warm-up nor windows. Plans are checked
+    after they were measured, so a compiled one is in the compiler's cache.
     """
-    usual_s = max(_CHECK_COST * expected_s(plan, history, hardware), _compared_s(plan, history))
+    built_s = _start_s(history) + 2 * history.start_ups.build_s()
+    steps_s = _warm_first_step_s(plan, history, hardware) + _compared_s(plan, history)
+    usual_s = built_s + steps_s
     alike = [
         trial.total_s * max(1.0, int(plan["batch_size"]) / int(trial.plan["batch_size"]))
         for trial in history.of(Purpose.NUMERICS)
         if trial.result.outcome is Outcome.OK
         and compiler_setup(trial.plan) == compiler_setup(plan)
     ]
-    return min(usual_s, _CHECK_COST * max(alike, default=usual_s))
+    return _MARGIN * min(usual_s, max(alike, default=usual_s))
 
 
 def _compared_s(plan: Plan, history: History) -> float:
@@ -88,11 +93,19 @@ def _compared_s(plan: Plan, history: History) -> float:
     return COMPARED_STEPS * samples * (1 / twin + 1 / own)
 
 
-def least_ending_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    """Return the seconds that confirming and checking `plan` takes at the least."""
-    own_plan = history.reference
-    once_each_s = sum(expected_s(p, history, hardware) for p in (own_plan, plan))
-    return once_each_s + check_s(plan, history, hardware)
+def confirmation_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the expected wall clock of measuring `plan` once more after its trial, in seconds."""
+    first_step_s = expected_first_step_s(plan, history, hardware)
+    again_s = min(first_step_s, _warm_first_step_s(plan, history, hardware))
+    return _MARGIN * (expected_s(plan, history, hardware) - first_step_s + again_s)
+
+
+def bare_ending_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the seconds that measuring `plan` once more and checking it takes.
+
+    The baseline's own process is compared with then, as far as time is too short for another one.
+    """
+    return confirmation_s(plan, history, hardware) + check_s(plan, history, hardware)
 
 
 def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
@@ -112,6 +125,15 @@ def _cached_first_step_s(plan: Plan, history: History) -> float | None:
     if len(seen_s) == 1:
         return (1.0 - _CACHED) * seen_s[0]
     return seen_s[-1] if seen_s else None
+
+
+def _warm_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the first step of a plan whose program a process has compiled by then."""
+    if not is_compiled(plan):
+        return expected_first_step_s(plan, history, hardware)
+    cached_s = _cached_first_step_s(plan, history)
+    cold_s = _uncached_first_step_s(plan, history, hardware)
+    return (1.0 - _CACHED) * cold_s if cached_s is None else cached_s
 
 
 def _uncached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
@@ -136,23 +158,28 @@ def compiler_is_known(plan: Plan, history: History) -> bool:
 def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
     usual_s = usual_first_step_s(plan, hardware.device_kind)
     default = Plan.of({**plan.values, "compile_mode": "default"})
-    known = _first_steps(history, compiler_setup(default)) or _at_least(
-        history, compiler_setup(default)
-    )
+    setup = compiler_setup(default)
+    known = _first_steps(history, setup) or _at_least(history, setup)
     # Modes take about the same multiple of `default`, whatever the model.
-    by_ops = _scale(history, hardware)
+    by_ops = _scale(default, history, hardware)
     scale = max(known) / usual_first_step_s(default, hardware.device_kind) if known else by_ops
     # What was seen may have come from the compiler's cache.
     return usual_s * max(scale, _LEAST_SCALE * by_ops)
 
 
-def _scale(history: History, hardware: Hardware) -> float:
-    """Return how much longer than usual the model should take to compile, by its operations."""
+def _scale(default: Plan, history: History, hardware: Hardware) -> float:
+    """Return how much longer than usual a plan of `default` should compile, by its operations.
+
+    Blocks of one class are compiled once, and accumulation repeats what is compiled.
+    """
     ops = history.diagnosis.ops_per_step if history.diagnosis else None
     if ops is None or hardware.device_kind != "cuda":
         return 1.0
+    ops /= int(history.reference.get(FOLLOWS, 1))
+    if compiles_blocks(default):
+        ops /= max(1, history.space.facts.num_blocks)
     expected_s = _ANY_FIRST_STEP_S + _FIRST_STEP_OF_OP_S * ops
-    return expected_s / usual_first_step_s(_DEFAULT, hardware.device_kind)
+    return expected_s / usual_first_step_s(default, hardware.device_kind)
 
 
 def _first_steps(history: History, compiler: CompilerSetup | None) -> list[float]:
@@ -195,6 +222,16 @@ def _steady_s(history: History) -> float:
         return statistics.median(baselines[0])
     among_ranks_s = max(0.0, baselines[0][-1] - baselines[1][-1])
     return statistics.median(theirs) + among_ranks_s
+
+
+def _start_s(history: History) -> float:
+    """Return what a trial takes beside its phases: starting, loading a first batch, ending."""
+    found = [
+        trial.undiagnosed_s - m.build_s - m.first_step_s - m.warm_up_s - m.measure_s
+        for trial in history.search
+        if (m := trial.result.measurement)
+    ]
+    return max(0.0, statistics.median(found)) if found else _UNKNOWN_S
 
 
 def _steady(history: History, *purposes: Purpose) -> list[float]:

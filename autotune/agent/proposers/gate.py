@@ -3,22 +3,18 @@
 import enum
 from dataclasses import dataclass
 
-from autotune.agent.forecast.durations import (
-    compiler_is_known,
-    expected_first_step_s,
-    expected_s,
-    least_ending_s,
-)
+from autotune.agent.forecast.durations import bare_ending_s, expected_s
 from autotune.agent.forecast.memory import cannot_fit
 from autotune.agent.forecast.prospects import cannot_win
 from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import History
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 
 _WORTH_A_TRIAL = 0.2  # probability that a plan runs at all
+# Expected gain of the log value from which a trial may cost the baseline its second measurement.
+_BOLD = 0.05
 
 
 class Objection(enum.Enum):
@@ -36,13 +32,16 @@ class TimeLeft:
     """Seconds left.
 
     Attributes:
-        search_s: for search trials.
+        search_s: for search trials, with the leader's ending kept.
         total_s: for everything that is still to run.
-        ending_fits: whether confirming and checking can be paid at all.
+        bold_s: for a search trial that promises much: of the leader's ending only what an answer
+            needs is kept. None: as `search_s`.
+        ending_fits: whether a plan as long as the baseline can be measured again and checked.
     """
 
     search_s: float
     total_s: float
+    bold_s: float | None = None
     ending_fits: bool = True
 
 
@@ -54,9 +53,22 @@ class Gate:
     hardware: Hardware
 
     def objection(
-        self, plan: Plan, history: History, left: TimeLeft, least_s: float = 0.0
+        self,
+        plan: Plan,
+        history: History,
+        left: TimeLeft,
+        least_s: float = 0.0,
+        gain: float = 0.0,
     ) -> Objection | None:
-        """Return why `plan`, whose trial takes `least_s` or more, may not run now, or None."""
+        """Return why a plan may not run now, None where it may.
+
+        Args:
+            plan: proposed.
+            history: what is known.
+            left: the time left.
+            least_s: what its trial takes at the least.
+            gain: the gain of the log value that is expected of it.
+        """
         if plan in history.tried:
             return Objection.TRIED
         if chance_to_run(plan, history) < _WORTH_A_TRIAL:
@@ -65,17 +77,14 @@ class Gate:
             return Objection.MEMORY
         if history.baseline is not None and cannot_win(plan, history, self.hardware):
             return Objection.OBJECTIVE
-        return Objection.TIME if self._too_slow(plan, history, left, least_s) else None
-
-    def _too_slow(self, plan: Plan, history: History, left: TimeLeft, least_s: float) -> bool:
         trial_s = max(least_s, expected_s(plan, history, self.hardware))
-        if trial_s > left.search_s:
+        is_bold = gain >= _BOLD and left.bold_s is not None
+        allowed_s = left.bold_s if is_bold else left.search_s
+        fits = trial_s <= (allowed_s or 0.0) and self._ending_fits(plan, history, left, trial_s)
+        return None if fits else Objection.TIME
+
+    def _ending_fits(self, plan: Plan, history: History, left: TimeLeft, trial_s: float) -> bool:
+        """Whether the plan can be measured again after its trial, while any plan could."""
+        if not left.ending_fits or history.baseline is None:
             return True
-        # Of plans that can be confirmed and checked, one that cannot be is of no use.
-        ending_s = least_ending_s(plan, history, self.hardware) if left.ending_fits else 0.0
-        if trial_s + ending_s > left.total_s:
-            return True
-        if not is_compiled(plan) or compiler_is_known(plan, history):
-            return False
-        first_step_s = expected_first_step_s(plan, history, self.hardware)
-        return self.settings.compile_patience * first_step_s > left.search_s
+        return trial_s + bare_ending_s(plan, history, self.hardware) <= left.total_s

@@ -1,6 +1,7 @@
 """Asks proposers in their order, with the gate in front of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
@@ -46,15 +47,43 @@ class Strategy:
     def _first_allowed(
         self, proposer: Proposer, history: History, left: TimeLeft
     ) -> Proposal | None:
-        for proposal in proposer.candidates(history):
-            objection = self._gate.objection(proposal.plan, history, left, proposal.trial_s)
-            if objection is None:
-                return proposal
-            if objection is Objection.TIME and proposal.purpose is not Purpose.SAMPLER:
-                change = describe_diff(proposal.plan, history.best.plan)
-                self._left_out[proposal.plan] = f"{change} on top of trial {history.best.number}"
-        return None
+        proposals = iter(proposer.candidates(history))
+        first = next((p for p in proposals if self._is_allowed(p, history, left)), None)
+        if first is None or first.gain is None or first.purpose is Purpose.SAMPLER:
+            return first
+        return self._on_route(first, proposals, history, left)
+
+    def _on_route(
+        self, first: Proposal, rest: Iterator[Proposal], history: History, left: TimeLeft
+    ) -> Proposal:
+        """Return `first`, or what promises most if there would be no time for it afterwards.
+
+        The first one gains most for its time. Cheap trials come before a dear one only while the
+        dear one still fits.
+        """
+        dearer = sorted((p for p in rest if _gain(p) > _gain(first)), key=_gain, reverse=True)
+        anchor = next((p for p in dearer if self._is_allowed(p, history, left)), first)
+        after = replace(
+            left,
+            search_s=left.search_s - first.trial_s,
+            bold_s=None if left.bold_s is None else left.bold_s - first.trial_s,
+            total_s=left.total_s - first.trial_s,
+        )
+        return first if self._is_allowed(anchor, history, after) else anchor
+
+    def _is_allowed(self, proposal: Proposal, history: History, left: TimeLeft) -> bool:
+        objection = self._gate.objection(
+            proposal.plan, history, left, proposal.trial_s, _gain(proposal)
+        )
+        if objection is Objection.TIME and proposal.purpose is not Purpose.SAMPLER:
+            change = describe_diff(proposal.plan, history.best.plan)
+            self._left_out[proposal.plan] = f"{change} on top of trial {history.best.number}"
+        return objection is None
 
     def left_out(self, history: History) -> list[str]:
         """Return in words what was not tried for lack of time."""
         return [words for plan, words in self._left_out.items() if plan not in history.tried]
+
+
+def _gain(proposal: Proposal) -> float:
+    return proposal.gain or 0.0
