@@ -9,6 +9,7 @@ from autotune.storage.database import strict
 from autotune.storage.driver import lives
 from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import (
     Measurement,
@@ -90,6 +91,7 @@ def plan_row(run_id: int, winner: Winner) -> PlanRow:
 def fill_result(row: TrialRow, result: TrialResult) -> None:
     """Write how a trial ended into its row; the windows have rows of their own."""
     row.outcome, row.phase = result.outcome.value, result.phase.value
+    row.cause = result.cause and result.cause.value
     for name in ENDED:
         setattr(row, name, getattr(result, name))
     if result.numerics is not None:
@@ -132,6 +134,7 @@ def _result(row: TrialRow, windows: list[WindowRow]) -> TrialResult | None:
     return TrialResult(
         outcome=Outcome(row.outcome),
         phase=Phase(row.phase),
+        cause=None if row.cause is None else Cause(row.cause),
         measurement=_measurement(row, windows),
         numerics=None if row.numerics is None else _numerics(row.numerics),
         diagnosis=None if row.diagnosis is None else Diagnosis.from_dict(row.diagnosis),

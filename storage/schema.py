@@ -10,7 +10,7 @@ from autotune.storage.database import Database
 
 VERSION_TABLE = "autotune_alembic_version"
 MIGRATIONS = Path(__file__).parent / "migrations"
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """All revisions, oldest first; reading them here spares a reader the import of Alembic."""
 
 ADVISORY_LOCK = 0x6175746F74756E65

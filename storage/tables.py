@@ -145,6 +145,7 @@ class TrialRow(Base):
 
     outcome: Mapped[str | None] = mapped_column(String(32))
     phase: Mapped[str | None] = mapped_column(String(32))
+    cause: Mapped[str | None] = mapped_column(String(32))
     error: Mapped[str | None]
     user_error: Mapped[bool | None]
     peer_lost: Mapped[bool | None]

@@ -76,11 +76,12 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
     """Return one trial of a list.
 
     Keys: `run_id`, `number`, `num_ranks`, `purpose`, `reason`, `outcome` (null in flight),
-    `error`, `phase`, `plan`, `changes` (see `changes_view`), `measurement` (the fields of
-    `Measurement` without its windows, and `memory_bytes`; null without one), `numerics` (the
-    fields of `NumericsReport`, and `passed`; null without one), `diagnosis` (the fields of
-    `Diagnosis`; null without one), `requested_bytes`, `user_error`, `started_at`, `finished_at`,
-    `overhead_s`, `total_s`, `log_path`.
+    `cause` (one of `Cause`; null where the outcome says all), `error`, `phase`, `plan`,
+    `changes` (see `changes_view`), `measurement` (the fields of `Measurement` without its
+    windows, and `memory_bytes`; null without one), `numerics` (the fields of `NumericsReport`,
+    and `passed`; null without one), `diagnosis` (the fields of `Diagnosis`; null without one),
+    `requested_bytes`, `user_error`, `started_at`, `finished_at`, `overhead_s`, `total_s`,
+    `log_path`.
     """
     result = trial.result
     measurement = None if result is None else result.measurement
@@ -92,6 +93,7 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
         "purpose": trial.purpose.value,
         "reason": trial.reason,
         "outcome": None if result is None else result.outcome.value,
+        "cause": None if result is None else result.cause and result.cause.value,
         "error": None if result is None else result.error,
         "phase": None if result is None else result.phase.value,
         "plan": trial.plan.values,

@@ -11,6 +11,7 @@ from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import Space
 from autotune.storage.records import TrialRecord
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 
@@ -18,9 +19,6 @@ SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
 MAX_LOST = 2  # a trial that the infrastructure lost, or that took too long, is tried once more
-# Why a trial was cancelled, other than for what it showed.
-SEARCH_ENDED, BUDGET_ENDED = "the time for searching ended", "the budget ended"
-USER_STOPPED = "the user stopped the run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +51,7 @@ class Done:
     @property
     def was_too_slow(self) -> bool:
         """Whether it was ended because it took too long, and not for want of time."""
-        result = self.result
-        if result.outcome is Outcome.CANCELLED:
-            return result.error not in (SEARCH_ENDED, BUDGET_ENDED, USER_STOPPED)
-        return result.outcome is Outcome.TIMEOUT
+        return self.result.outcome is Outcome.TIMEOUT or self.result.cause is Cause.TOO_SLOW
 
 
 def done_from_records(records: list[TrialRecord]) -> tuple[Done, ...]:
@@ -133,14 +128,14 @@ class History:
         """
         known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
         unknown = [t for t in self.search if not t.result.outcome.is_about_plan]
-        lost = [t.plan for t in unknown if t.result.error != USER_STOPPED]
+        lost = [t.plan for t in unknown if t.result.cause is not Cause.USER_STOPPED]
         often = {p for p in lost if lost.count(p) >= MAX_LOST}
         return frozenset(known | often | self.cut_short).union(self.pending)
 
     @cached_property
     def cut_short(self) -> frozenset[Plan]:
         """Plans whose trial was cancelled because the time for searching ended."""
-        return frozenset(t.plan for t in self.search if t.result.error == SEARCH_ENDED)
+        return frozenset(t.plan for t in self.search if t.result.cause is Cause.SEARCH_ENDED)
 
     @cached_property
     def baseline(self) -> Done | None:

@@ -12,6 +12,7 @@ from autotune.search_space.plan import Plan
 from autotune.search_space.space import Narrowing
 from autotune.storage.records import RunState, TrialRecord
 from autotune.storage.sql import open_store
+from autotune.trials.cause import Cause
 from autotune.trials.result import Outcome, Phase, Purpose, TrialResult
 from tests.agent.world import (
     CPU,
@@ -39,7 +40,7 @@ def test_a_compilation_that_takes_longer_than_expected_is_learnt_from(compile_s,
     assert winner.plan["compile_mode"] != "off"
     given_up = [t.result for t in search_trials(table) if t.outcome is Outcome.CANCELLED]
     assert given_up
-    assert all("2.5 times as long as expected" in result.error for result in given_up)
+    assert all(result.cause is Cause.TOO_SLOW for result in given_up)
     assert sum(result.total_s for result in given_up) < 0.1 * 1800.0
 
 
@@ -273,7 +274,7 @@ def test_a_trial_cut_short_for_the_ending_says_so_and_is_not_run_again():
     table = overrunning(2, 5.5, Narrowing(knobs=("precision",)))
     table.search().run()
     cut, *later = table.store.trials(1)[1:]
-    assert (cut.outcome, cut.result.error) == (Outcome.CANCELLED, "the time for searching ended")
+    assert (cut.outcome, cut.result.cause) == (Outcome.CANCELLED, Cause.SEARCH_ENDED)
     assert cut.plan not in [record.plan for record in later]
 
 
@@ -324,7 +325,7 @@ def test_a_machine_that_always_fails_ends_the_run():
 
 def test_a_full_disk_ends_the_run_and_blames_no_plan():
     """The next trials would end so, too. The same run goes on when there is room again."""
-    full = replace(failing(Outcome.INFRA), error="OSError: [Errno 28] No space left on device")
+    full = failing(Outcome.INFRA, cause=Cause.DISK_FULL)
     table = Table(
         World(GPT_MODEL, fail=lambda request: full if request.number == 4 else None), GPT
     )
@@ -341,9 +342,7 @@ def test_a_full_disk_ends_the_run_and_blames_no_plan():
 def test_what_ended_together_with_a_full_disk_is_kept():
     """Trials on three devices, the first of which finds the disk full."""
     crash = failing(Outcome.CRASH)
-    full = replace(
-        crash, outcome=Outcome.INFRA, error="OSError: [Errno 28] No space left on device"
-    )
+    full = failing(Outcome.INFRA, cause=Cause.DISK_FULL)
     ends = {2: full, 3: crash, 4: crash}
     three = replace(GPU, num_devices=3)
     table = Table(World(GPT_MODEL, hardware=three, fail=lambda r: ends.get(r.number)), GPT)

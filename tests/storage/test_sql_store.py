@@ -20,6 +20,7 @@ from autotune.storage.location import locate
 from autotune.storage.query import read_only_query
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import NumericsReport, Outcome, Phase, Purpose, TrialResult
 
@@ -101,6 +102,15 @@ def test_a_failed_trial_comes_back_as_it_was(store, new_run):
         phase=Phase.FIRST_STEP,
         requested_bytes=90 * 2**30,
     )
+    _finish(store, run.id, 1, BF16, result)
+    assert store.trials(run.id)[0].result == result
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_why_a_trial_was_ended_comes_back(store, new_run, cause):
+    """Every cause survives, so that a run that goes on decides as the one before would have."""
+    run = store.create_run(new_run())
+    result = TrialResult(outcome=Outcome.CANCELLED, cause=cause, error=cause.words)
     _finish(store, run.id, 1, BF16, result)
     assert store.trials(run.id)[0].result == result
 

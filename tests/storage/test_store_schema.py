@@ -12,6 +12,7 @@ from autotune.storage.database import Database
 from autotune.storage.location import locate
 from autotune.storage.sql import open_store
 from autotune.storage.tables import Base, TrialRow
+from autotune.trials.cause import Cause
 from autotune.trials.result import Measurement, TrialResult
 
 RUN_OF_0002 = (
@@ -87,6 +88,40 @@ def test_a_winner_of_an_older_store_was_the_fastest(url):
     assert run.winner.throughput == 2.0
     assert run.winner.train_s is run.winner.start_s is None
     assert run.new.objective == {"name": "throughput"}
+    store.close()
+
+
+CANCELLED_OF_0006 = [
+    ("cancelled", "the user stopped the run", Cause.USER_STOPPED),
+    ("cancelled", "the time for searching ended", Cause.SEARCH_ENDED),
+    ("cancelled", "the budget ended", Cause.BUDGET_ENDED),
+    ("cancelled", "given up: 2.5 times as long as expected", Cause.TOO_SLOW),
+    ("infra", "rank 1: OSError: [Errno 28] No space left on device", Cause.DISK_FULL),
+    ("infra", "unable to allocate shared memory: No space left on device", None),
+    ("infra", "a node was lost", None),
+    ("crash", "the budget ended", None),
+    ("ok", None, None),
+]
+
+
+def test_trials_of_an_older_store_have_the_cause_that_their_error_tells(url):
+    """A store of before there were causes is migrated, so that its runs can go on."""
+    database = Database(locate(url))
+    insert = text(
+        "INSERT INTO trials (run_id, number, plan, purpose, reason, started_at, phase, outcome, "
+        "error) VALUES (1, :number, '{}', 'preset', 'first', '2026-01-01 00:00:00', 'build', "
+        ":outcome, :error)"
+    )
+    with database.writing() as session:
+        schema.upgrade(session.connection(), "0006")
+        session.execute(text(f"INSERT INTO runs {RUN_OF_0002}"))
+        for number, (outcome, error, _) in enumerate(CANCELLED_OF_0006, 1):
+            values = {"number": number, "outcome": outcome, "error": error}
+            session.execute(insert, values)
+    database.close()
+    store = open_store(url)
+    causes = [trial.result.cause for trial in store.trials(1)]
+    assert causes == [cause for _, _, cause in CANCELLED_OF_0006]
     store.close()
 
 
