@@ -1,11 +1,18 @@
 """What the store gives and takes: runs, trials and winners as plain values."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from autotune.search_space.plan import Plan
+from autotune.storage.figures import (
+    Interval,
+    PlanFigures,
+    speedup_from_dict,
+    speedup_to_dict,
+)
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
 NOT_SEARCHED = (Purpose.NUMERICS, Purpose.MEASURE)
@@ -72,35 +79,53 @@ class Winner:
 
     Attributes:
         plan: the winner, which is the baseline when `kept_baseline`.
-        speedup, speedup_low, speedup_high: over the baseline, with the 95 % interval over
-            fresh processes; None when nothing could be confirmed.
-        throughput, baseline_throughput: samples per second, confirmed means.
-        memory_bytes, baseline_memory_bytes: peak, None where unknown.
-        confirmed: both were measured again in fresh processes.
+        confirmed: winner and baseline were measured again in fresh processes.
+        speedup: over the baseline; None when nothing could be confirmed.
+        own: what the winner gave, means over the processes that confirmed it.
+        baseline: the same of the baseline.
         how: how the numbers were obtained, in words.
         changes: for each changed knob why it is there, or what it is worth, in words.
         remarks: lines the user must read, for example that the batch size changed.
-        train_s, baseline_train_s: seconds for the samples to train on, where a number was given.
-        start_s, baseline_start_s: of these until the second step, with nothing compiled before.
     """
 
     plan: Plan
     kept_baseline: bool
     confirmed: bool
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
-    throughput: float
-    baseline_throughput: float
-    memory_bytes: int | None
-    baseline_memory_bytes: int | None
+    speedup: Interval | None
+    own: PlanFigures
+    baseline: PlanFigures
     how: str
     changes: dict[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-    train_s: float | None = None
-    baseline_train_s: float | None = None
-    start_s: float | None = None
-    baseline_start_s: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values side by side, as tables and JSON have them."""
+        return {
+            "plan": self.plan.values,
+            "kept_baseline": self.kept_baseline,
+            "confirmed": self.confirmed,
+            **speedup_to_dict(self.speedup),
+            **self.own.to_dict(),
+            **self.baseline.to_dict("baseline_"),
+            "how": self.how,
+            "changes": self.changes,
+            "remarks": list(self.remarks),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Winner":
+        """Build from what `to_dict` gave; other values are ignored."""
+        return cls(
+            plan=Plan.of(values["plan"]),
+            kept_baseline=values["kept_baseline"],
+            confirmed=values["confirmed"],
+            speedup=speedup_from_dict(values),
+            own=PlanFigures.from_dict(values),
+            baseline=PlanFigures.from_dict(values, "baseline_"),
+            how=values["how"],
+            changes=values["changes"],
+            remarks=tuple(values["remarks"]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,15 +77,13 @@ def _new_run(row: RunRow) -> NewRun:
 
 
 def _winner(row: PlanRow) -> Winner:
-    values = {field.name: getattr(row, field.name) for field in fields(Winner)}
-    return Winner(**{**values, "plan": Plan.of(row.plan), "remarks": tuple(row.remarks)})
+    names = (column.key for column in PlanRow.__table__.columns)
+    return Winner.from_dict({name: getattr(row, name) for name in names})
 
 
 def plan_row(run_id: int, winner: Winner) -> PlanRow:
     """Build the row of a run's conclusion."""
-    values = {field.name: getattr(winner, field.name) for field in fields(Winner)}
-    plain = {**values, "plan": winner.plan.values, "remarks": list(winner.remarks)}
-    return PlanRow(run_id=run_id, **plain)
+    return PlanRow(run_id=run_id, **winner.to_dict())
 
 
 def fill_result(row: TrialRow, result: TrialResult) -> None:

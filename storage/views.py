@@ -54,14 +54,14 @@ def run_view(run: RunRecord) -> dict[str, Any]:
 def winner_view(winner: Winner, baseline: Plan) -> dict[str, Any]:
     """Return a run's conclusion.
 
-    Keys: the fields of `Winner`, with `plan` as a mapping and `changes` as in `changes_view`,
-    each with its `why`.
+    Keys: `plan`, `kept_baseline`, `confirmed`, `speedup`, `speedup_low`, `speedup_high`, the
+    fields of `PlanFigures` and, with `baseline_` before their names, the baseline's, `how`,
+    `changes` (see `changes_view`, each with its `why`), `remarks`.
     """
     changes = changes_view(winner.plan, baseline)
     for knob, change in changes.items():
         change["why"] = winner.changes.get(knob)
-    plain = {**asdict(winner), "plan": winner.plan.values, "changes": changes}
-    return _strict({**plain, "remarks": list(winner.remarks)})
+    return _strict({**winner.to_dict(), "changes": changes})
 
 
 def changes_view(plan: Plan, baseline: Plan) -> dict[str, dict[str, Any]]:

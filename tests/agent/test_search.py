@@ -87,7 +87,7 @@ def test_finds_the_best_of_a_launch_bound_mlp_at_the_same_batch():
     assert winner.plan["compile_mode"] == "reduce-overhead"
     assert winner.plan["optimizer_impl"] == "fused"
     assert winner.plan["precision"] not in ("bf16", "fp16")
-    assert winner.speedup_low > 2.5
+    assert winner.speedup.low > 2.5
 
 
 def test_an_input_bound_workload_gets_workers():
@@ -384,7 +384,7 @@ def test_the_winner_leaves_memory_headroom():
     winner = table.search().run()
     ran = [r.result.measurement for r in search_trials(table) if r.result.measurement]
     fastest = max(ran, key=lambda measurement: measurement.throughput)
-    assert fastest.memory_bytes > 0.95 * 34 * GIB >= winner.memory_bytes
+    assert fastest.memory_bytes > 0.95 * 34 * GIB >= winner.own.memory_bytes
     assert all(r.memory_limit_bytes == 34 * GIB for r in table.world.requests)
 
 
@@ -459,7 +459,7 @@ def test_an_ablation_that_beats_the_winner_is_confirmed_and_wins():
     table = Table(World(GPT_MODEL, fail=fast_without), GPT, budget_s=3600)
     winner = table.search().run()
     assert (winner.plan, winner.confirmed) == (better[0], True)
-    assert winner.throughput == pytest.approx(900.0, rel=0.01)
+    assert winner.own.throughput == pytest.approx(900.0, rel=0.01)
 
 
 def test_a_batch_that_turns_out_to_be_worth_nothing_is_given_back():
@@ -528,7 +528,7 @@ def test_the_stop_flag_ends_the_run_with_the_best_so_far():
     winner = table.search().run()
     assert not winner.confirmed
     assert winner.speedup is None
-    assert winner.throughput > 300
+    assert winner.own.throughput > 300
     assert table.store.trials(1)[-1].outcome is Outcome.CANCELLED
     assert table.record().state is RunState.INTERRUPTED
     assert not any(r.purpose is Purpose.CONFIRM for r in table.store.trials(1))

@@ -72,4 +72,4 @@ def test_an_exported_trial_is_for_its_own_ranks(
     """A scout's plan is for one rank, and is compared with the baseline on one."""
     assert autotune("export", "last", "--trial", str(number), "-o", "trial.yaml")[0] == 0
     file = load_plan_file(tmp_path / "trial.yaml")
-    assert (file.ranks, file.speedup, file.baseline) == (ranks, speedup, baseline)
+    assert (file.ranks, file.speedup.ratio, file.baseline) == (ranks, speedup, baseline)

@@ -255,7 +255,7 @@ def test_a_faster_plan_that_starts_too_late_keeps_the_baseline(autotune, tmp_pat
     assert winner["train_s"] == winner["baseline_train_s"] < PREPARING_S
     written = load_plan_file(tmp_path / "plan.yaml")
     assert written.objective == run["objective"]
-    assert written.train_s == pytest.approx(winner["train_s"])
+    assert written.own.train_s == pytest.approx(winner["train_s"])
     assert "40 samples" in autotune("show", "last")[1]
 
 

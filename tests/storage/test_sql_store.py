@@ -16,6 +16,7 @@ from autotune.search_space.bound import Bound
 from autotune.search_space.plan import Plan
 from autotune.storage.database import Database
 from autotune.storage.driver import this_driver
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.location import locate
 from autotune.storage.query import read_only_query
 from autotune.storage.records import RunState, Winner
@@ -29,13 +30,9 @@ WINNER = Winner(
     plan=BF16,
     kept_baseline=False,
     confirmed=True,
-    speedup=1.5,
-    speedup_low=1.4,
-    speedup_high=1.6,
-    throughput=150.0,
-    baseline_throughput=100.0,
-    memory_bytes=2**31,
-    baseline_memory_bytes=None,
+    speedup=Interval(ratio=1.5, low=1.4, high=1.6),
+    own=PlanFigures(throughput=150.0, memory_bytes=2**31),
+    baseline=PlanFigures(throughput=100.0),
     how="3 fresh processes each",
     changes={"precision": "worth 20 %"},
     remarks=("the batch size changed",),
@@ -70,9 +67,13 @@ def test_a_measured_trial_comes_back_as_it_was(store, new_run, measurement):
 def test_a_conclusion_remembers_how_long_the_training_takes(store, new_run):
     """Where that was looked for; with what was looked for, and None where it was not."""
     objective = {"name": "time-to-train", "train_samples": 10_000_000}
-    times = {"train_s": 7e4, "baseline_train_s": 1e5, "start_s": 30.5, "baseline_start_s": 1.5}
+    timed = replace(
+        WINNER,
+        own=replace(WINNER.own, train_s=7e4, start_s=30.5),
+        baseline=replace(WINNER.baseline, train_s=1e5, start_s=1.5),
+    )
     for options, winner in (
-        ({"objective": objective}, replace(WINNER, **times)),
+        ({"objective": objective}, timed),
         ({"numerics": "exact"}, WINNER),
     ):
         run = store.create_run(new_run(options=options))

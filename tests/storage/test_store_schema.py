@@ -85,8 +85,8 @@ def test_a_winner_of_an_older_store_was_the_fastest(url):
     database.close()
     store = open_store(url)
     run = store.run("last")
-    assert run.winner.throughput == 2.0
-    assert run.winner.train_s is run.winner.start_s is None
+    assert run.winner.own.throughput == 2.0
+    assert run.winner.own.train_s is run.winner.own.start_s is None
     assert run.new.objective == {"name": "throughput"}
     store.close()
 
