@@ -6,8 +6,10 @@ AutotuneError                exit code 1
 │   └── NotFoundError        2   a run or trial that the store does not have
 ├── WorkloadError            3   the user's model.py is wrong; carries their traceback
 ├── NothingRanError          4   no plan could be run on this machine
-├── StoreError               5   the store cannot be opened, read or written, or a disk is full
-│   └── ClusterError         5   the Ray cluster cannot be started or reached
+├── ResourceError            5   something that a run needs of its surroundings is not to be had
+│   ├── StoreError           5   the store cannot be opened, read or written
+│   ├── ClusterError         5   the Ray cluster cannot be started or reached
+│   └── DiskFullError        5   a trial has no room for what it writes
 └── InterruptedRunError    130   the user stopped the run; results are kept
 
 Messages say what happened, with which value, the rule, and what to do next.
@@ -53,14 +55,22 @@ class NothingRanError(AutotuneError):
     exit_code = 4
 
 
-class StoreError(AutotuneError):
-    """The store cannot be opened, read or written, or trials have no room for what they write."""
+class ResourceError(AutotuneError):
+    """A run's store, its cluster or its disk cannot be used; what was measured before is kept."""
 
     exit_code = 5
 
 
-class ClusterError(StoreError):
+class StoreError(ResourceError):
+    """The store cannot be opened, read or written."""
+
+
+class ClusterError(ResourceError):
     """The Ray cluster cannot be started or reached."""
+
+
+class DiskFullError(ResourceError):
+    """The disk that a trial writes to is full."""
 
 
 class InterruptedRunError(AutotuneError):

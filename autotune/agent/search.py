@@ -19,7 +19,7 @@ from autotune.agent.startup import Process
 from autotune.clock import Budget
 from autotune.dispatch.runner import Finished, Runner
 from autotune.dispatch.trial_log import log_path
-from autotune.errors import ClusterError, StoreError
+from autotune.errors import ClusterError, DiskFullError, ResourceError
 from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState, Winner
 from autotune.storage.store import TrialStore
@@ -96,12 +96,12 @@ class Search:
         Raises:
             WorkloadError: the baseline fails in the user's code.
             NothingRanError: not even a baseline could be measured.
-            StoreError: the store or the cluster failed; what was stored before is kept.
+            ResourceError: the store, the cluster or a disk failed; what was stored is kept.
         """
         try:
             self._loop()
             winner, state, reason = self._conclusion()
-        except StoreError:
+        except ResourceError:
             raise
         except KeyboardInterrupt:
             self._finish(RunState.INTERRUPTED, "interrupted twice", None)
@@ -196,7 +196,7 @@ class Search:
     def _check_disk(self, result: TrialResult) -> None:
         """Trials that follow would all end so, and say nothing about their plans."""
         if result.cause is Cause.DISK_FULL:
-            raise StoreError(
+            raise DiskFullError(
                 f"a trial found its disk full ({result.error}); free some space where trials "
                 f"write, as their logs do in {self._log_dir}, and type the same command again; "
                 "finished trials are kept"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent.history import SEARCH
-from autotune.errors import NothingRanError, StoreError, WorkloadError
+from autotune.errors import DiskFullError, NothingRanError, WorkloadError
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import Narrowing
 from autotune.storage.records import RunState, TrialRecord
@@ -329,7 +329,7 @@ def test_a_full_disk_ends_the_run_and_blames_no_plan():
     table = Table(
         World(GPT_MODEL, fail=lambda request: full if request.number == 4 else None), GPT
     )
-    with pytest.raises(StoreError, match="free some space where trials write"):
+    with pytest.raises(DiskFullError, match="free some space where trials write"):
         table.search().run()
     assert table.record().state is RunState.RUNNING
     again = Table(World(GPT_MODEL), GPT, store=table.store)
@@ -346,7 +346,7 @@ def test_what_ended_together_with_a_full_disk_is_kept():
     ends = {2: full, 3: crash, 4: crash}
     three = replace(GPU, num_devices=3)
     table = Table(World(GPT_MODEL, hardware=three, fail=lambda r: ends.get(r.number)), GPT)
-    with pytest.raises(StoreError, match="free some space"):
+    with pytest.raises(DiskFullError, match="free some space"):
         table.search().run()
     outcomes = [trial.outcome for trial in table.store.trials(1)]
     assert outcomes == [Outcome.OK, Outcome.INFRA, Outcome.CRASH, Outcome.CRASH]

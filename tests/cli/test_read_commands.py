@@ -18,12 +18,12 @@ from autotune.cli.runs import runs
 from autotune.cli.show import print_winner, show
 from autotune.cli.trials import trials
 from autotune.errors import StoreError, UsageError
+from autotune.report.as_json import winner_view
 from autotune.search_space.bound import Bound
 from autotune.search_space.plan import Plan
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import NewRun, RunState, Winner
 from autotune.storage.sql import open_store
-from autotune.storage.views import winner_view
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import (
     Measurement,
