@@ -5,6 +5,8 @@ import platform
 
 import psutil
 
+from autotune.storage.records import RunState
+
 _SAME_START_S = 1.0
 
 
@@ -32,3 +34,9 @@ def lives(driver: str) -> bool | None:
         return is_same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def state_now(stored: RunState, driver: str) -> RunState:
+    """Return the state of a run as it is seen now: `killed` where its driver is gone."""
+    is_gone = stored is RunState.RUNNING and lives(driver) is False
+    return RunState.KILLED if is_gone else stored

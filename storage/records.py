@@ -35,6 +35,10 @@ class RunState(enum.Enum):
     FAILED = "failed"
 
 
+UNFINISHED = (RunState.RUNNING, RunState.INTERRUPTED)
+"""The stored states of runs that go on when the same command is typed again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
     """A run about to start.

@@ -6,7 +6,8 @@ from typing import Any
 
 from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
-from autotune.storage.driver import lives
+from autotune.storage.driver import state_now
+from autotune.storage.naming import default_name
 from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
 from autotune.trials.cause import Cause
@@ -34,18 +35,13 @@ ENDED = (
 )
 
 
-def default_name(run_id: int) -> str:
-    """Return the name of a run whose user gave none."""
-    return f"run-{run_id}"
-
-
 def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecord:
     """Build the record of a run."""
     return RunRecord(
         id=row.id,
         name=row.name,
         new=_new_run(row),
-        state=_state(row),
+        state=state_now(RunState(row.state), row.driver),
         used_s=row.used_s,
         created_at=row.created_at,
         finished_at=row.finished_at,
@@ -53,12 +49,6 @@ def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecor
         num_trials=num_trials,
         winner=None if winner is None else _winner(winner),
     )
-
-
-def _state(row: RunRow) -> RunState:
-    state = RunState(row.state)
-    gone = state is RunState.RUNNING and lives(row.driver) is False
-    return RunState.KILLED if gone else state
 
 
 def _new_run(row: RunRow) -> NewRun:

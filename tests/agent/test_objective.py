@@ -26,9 +26,9 @@ from autotune.agent.settings import SearchSettings
 from autotune.agent.startup import StartUps
 from autotune.search_space.space import Narrowing, build_space
 from autotune.storage.sql import open_store
+from autotune.storage.testing import make_measurement, make_run
 from autotune.trials.result import Purpose
 from tests.agent.world import CPU, GIB, GPT, GPT_MODEL, GPU, Table, World, ok
-from tests.storage.conftest import make_measurement, make_run
 
 SPACE = build_space(GPT, GPU)
 PLENTY = TimeLeft(search_s=1e6, total_s=1e6)

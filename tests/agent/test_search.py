@@ -1,6 +1,5 @@
 """The whole loop on a replayed machine and a fake clock."""
 
-import copy
 import threading
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from tests.agent.world import (
     MLP_MODEL,
     Table,
     World,
+    as_after,
     ok,
     passed,
 )
@@ -132,8 +132,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(whole_run, ended):
     assert len(expected) > ended
 
     world = World(GPT_MODEL, requests=whole.world.requests[:ended])
-    resumed = Table(world, GPT, 300, settings={}, store=copy.deepcopy(whole.store))
-    resumed.store.forget_after(ended, used[ended - 1])
+    store = as_after(ended, whole.store, used[ended - 1])
+    resumed = Table(world, GPT, 300, settings={}, store=store)
     assert resumed.search().run() == whole.record().winner
     assert [key(record) for record in resumed.store.trials(1)] == expected
 

@@ -8,9 +8,9 @@ import pytest
 from autotune.export.plan_file import load_plan_file
 from autotune.search_space.plan import Plan
 from autotune.storage.sql import open_store
+from autotune.storage.testing import make_run
 from autotune.trials.result import Purpose
 from tests.agent.world import ok
-from tests.storage.conftest import make_run
 
 ALONE = Plan.of({"precision": "fp32", "batch_size": 16})
 SCOUT = Plan.of({"precision": "bf16", "batch_size": 16})

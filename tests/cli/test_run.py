@@ -21,7 +21,7 @@ from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import load_plan_file
 from autotune.storage.driver import this_driver
 from autotune.storage.sql import open_store
-from tests.storage.conftest import make_run
+from autotune.storage.testing import make_run
 from tests.trials.conftest import TINY
 
 REPOSITORY = Path(__file__).parents[2]

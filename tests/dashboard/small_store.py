@@ -4,8 +4,8 @@ from autotune.search_space.plan import Plan
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
+from autotune.storage.testing import make_measurement, make_run
 from autotune.trials.result import Outcome, Purpose, TrialResult
-from tests.storage.conftest import make_measurement, make_run
 
 BASELINE = make_run().baseline
 BF16 = Plan.of({**BASELINE.values, "precision": "bf16"})
