@@ -6,7 +6,7 @@ from dataclasses import replace
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.forecast.durations import uncached_s, wall_clock_s
 from autotune.agent.forecast.speed import Forecast
-from autotune.agent.history import SEARCH, History
+from autotune.agent.history import SEARCH, History, lengths_s
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
@@ -125,7 +125,7 @@ class Agenda:
 
     def _end_stage(self, stage: Stage) -> None:
         history, left = self._history_of(stage), self._left(stage)
-        is_out_of_time = left.search_s < max((t.total_s for t in history.search), default=0.0)
+        is_out_of_time = left.search_s < max(lengths_s(history.search), default=0.0)
         left_out = stage.strategy.left_out(history)
         untried = "nothing was left that the time would pay for"
         nothing = untried if left_out else nothing_promising(history)

@@ -123,7 +123,9 @@ def _too_wide(entry: Confirmed, history: History) -> tuple[str, ...]:
 
 
 def _range(plan: Plan, history: History) -> str:
-    found = [trial.throughput for trial in history.done if trial.plan == plan and trial.throughput]
+    found = [
+        trial.throughput for trial in history.done if trial.plan == plan and trial.is_measured
+    ]
     return f"{min(found):,.4g} to {max(found):,.4g} samples/s in {len(found)} of them"
 
 
@@ -168,7 +170,7 @@ def _with_outcome(winner: Winner, own: Figures, baseline: Figures, history: Hist
 
 def _why_not_confirmed(baseline: Done, history: History) -> str:
     again = conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == baseline.plan)
-    if not again or any(trial.throughput for trial in again):
+    if not again or any(trial.is_measured for trial in again):
         return "not confirmed: no time was left to measure it again; give a longer --budget"
     result = again[-1].result
     return (
