@@ -1,12 +1,12 @@
 """Every error that autotune raises on purpose.
 
 AutotuneError                exit code 1
-├── UsageError               2   a command line, plan file or knob that makes no sense
+├── UsageError               2   a command line, plan file or knob that autotune cannot follow
 │   ├── PlanError            2   a plan that names unknown knobs, values or versions
 │   └── NotFoundError        2   a run or trial that the store does not have
-├── WorkloadError            3   the user's model.py is wrong; carries their traceback
+├── WorkloadError            3   the user's model.py is wrong; it has their traceback
 ├── NothingRanError          4   no plan could be run on this machine
-├── ResourceError            5   something that a run needs of its surroundings is not to be had
+├── ResourceError            5   the store, the cluster or a disk cannot be used
 │   ├── StoreError           5   the store cannot be opened, read or written
 │   ├── ClusterError         5   the Ray cluster cannot be started or reached
 │   └── DiskFullError        5   a trial has no room for what it writes
@@ -20,13 +20,13 @@ from collections.abc import Iterable
 
 
 class AutotuneError(Exception):
-    """Base of all errors raised on purpose; the CLI prints its text and exits with `exit_code`."""
+    """Base of all errors raised on purpose; commands print its text and exit with `exit_code`."""
 
     exit_code = 1
 
 
 class UsageError(AutotuneError):
-    """The command line, a setting or a file given by the user makes no sense."""
+    """A command line, a setting or a file of the user's is not one that autotune can follow."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""The store in the memory of one process: for tests, and for runs on recorded results."""
+"""A store in the memory of one process, for tests and for runs that replay recorded trials."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from autotune.trials.result import Purpose, TrialResult
 
 
 class MemoryStore:
-    """A `TrialStore` that ends with its process. See there for what each method promises."""
+    """A `TrialStore` whose runs are gone when its process ends; see there for the methods."""
 
     def __init__(self) -> None:
         self._runs: dict[int, RunRecord] = {}
@@ -49,12 +49,12 @@ class MemoryStore:
             num_trials=0,
             winner=None,
         )
-        return self._seen(run_id)
+        return self._record(run_id)
 
     def find_unfinished(self, key: str) -> RunRecord | None:
         """Return the latest running or interrupted run with this key."""
         found = (r for r in self._latest_first() if r.new.key == key and r.state in UNFINISHED)
-        return next((self._seen(run.id) for run in found), None)
+        return next((self._record(run.id) for run in found), None)
 
     def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
         """Make the run `running` under a new driver and drop its trials that were in flight."""
@@ -68,7 +68,7 @@ class MemoryStore:
             finished_at=None,
             stop_reason=None,
         )
-        return self._seen(run_id)
+        return self._record(run_id)
 
     def start_trial(
         self,
@@ -129,7 +129,7 @@ class MemoryStore:
 
     def runs(self, *, limit: int | None = None, offset: int = 0) -> list[RunRecord]:
         """Return runs, newest first: all, or at most `limit` after leaving out `offset`."""
-        return [self._seen(run.id) for run in self._latest_first()][offset:][:limit]
+        return [self._record(run.id) for run in self._latest_first()][offset:][:limit]
 
     def run(self, ref: str) -> RunRecord:
         """Return the run with this id or name, `last` for the newest.
@@ -139,7 +139,7 @@ class MemoryStore:
         """
         for run in self._latest_first():
             if ref in ("last", str(run.id), run.name):
-                return self._seen(run.id)
+                return self._record(run.id)
         raise no_such_run(ref, [run.name for run in self._runs.values()], "this process's memory")
 
     def trials(self, run_id: int) -> list[TrialRecord]:
@@ -152,8 +152,8 @@ class MemoryStore:
     def _latest_first(self) -> Iterator[RunRecord]:
         return reversed(self._runs.values())
 
-    def _seen(self, run_id: int) -> RunRecord:
-        """Return the run as a reader sees it now."""
+    def _record(self, run_id: int) -> RunRecord:
+        """Return the run with its number of trials, and `killed` where its driver is gone."""
         run = self._runs[run_id]
         return replace(
             run,

@@ -1,4 +1,4 @@
-"""What the store gives and takes: runs, trials and winners as plain values."""
+"""Runs, trials and winners as plain values, which go into a store and come out of it."""
 
 import enum
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from autotune.storage.figures import (
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
 NOT_SEARCHED = (Purpose.NUMERICS, Purpose.MEASURE)
-"""Trials whose throughput is no candidate's."""
+"""Purposes of trials that compare numerics or measure one plan alone: no candidates to win."""
 
 
 class RunState(enum.Enum):
@@ -68,12 +68,12 @@ class NewRun:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks of a trial whose plan can win; runs of before there were several do not say it."""
+        """Ranks of a trial whose plan can win; 1 for runs of versions that knew one rank only."""
         return int(self.options.get("num_ranks", 1))
 
     @property
     def objective(self) -> dict[str, Any]:
-        """What makes a plan the winner; runs of before there was a choice do not say it."""
+        """What makes a plan the winner; throughput for runs of versions that knew no other."""
         return dict(self.options.get("objective", {"name": "throughput"}))
 
 
@@ -165,5 +165,5 @@ class TrialRecord:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, None while in flight."""
+        """How the trial ended, None while it is in flight."""
         return None if self.result is None else self.result.outcome

@@ -1,4 +1,4 @@
-"""Records to rows of the tables and back."""
+"""Conversion of records to rows of the tables, and back."""
 
 import math
 from dataclasses import MISSING, asdict, fields
@@ -23,7 +23,8 @@ from autotune.trials.result import (
 )
 
 MEASURED = tuple(field for field in fields(Measurement) if field.name != "windows")
-ENDED = (
+"""Fields of a measurement that have columns of the same name."""
+AS_IS = (
     "error",
     "traceback",
     "user_error",
@@ -33,6 +34,7 @@ ENDED = (
     "overhead_s",
     "total_s",
 )
+"""Fields of a result that have columns of the same name and type."""
 
 
 def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecord:
@@ -80,7 +82,7 @@ def fill_result(row: TrialRow, result: TrialResult) -> None:
     """Write how a trial ended into its row; the windows have rows of their own."""
     row.outcome, row.phase = result.outcome.value, result.phase.value
     row.cause = result.cause and result.cause.value
-    for name in ENDED:
+    for name in AS_IS:
         setattr(row, name, getattr(result, name))
     if result.numerics is not None:
         row.numerics = asdict(result.numerics)
@@ -126,7 +128,7 @@ def _result(row: TrialRow, windows: list[WindowRow]) -> TrialResult | None:
         measurement=_measurement(row, windows),
         numerics=None if row.numerics is None else _numerics(row.numerics),
         diagnosis=None if row.diagnosis is None else Diagnosis.from_dict(row.diagnosis),
-        **{name: getattr(row, name) for name in ENDED if getattr(row, name) is not None},
+        **{name: getattr(row, name) for name in AS_IS if getattr(row, name) is not None},
     )
 
 

@@ -27,7 +27,8 @@ from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
 from autotune.storage.wide import remember_knobs
 from autotune.trials.result import Purpose, TrialResult
 
-AT_ONCE = 10_000  # bound values of a statement; SQLite takes 32 766, PostgreSQL 65 535
+NUMBERS_AT_ONCE = 10_000
+"""Bound values of a statement at most: SQLite takes 32 766 of them, PostgreSQL 65 535."""
 
 
 def open_store(
@@ -55,11 +56,11 @@ def open_store(
 
 
 class SqlStore:
-    """A `TrialStore` in a database. See there for what each method promises.
+    """A `TrialStore` in a database; see there for its methods. What it has beside is for readers.
 
     Args:
         database: open, with this version's tables.
-        url: as `open_store` got it, for those who read the same store on their own connection.
+        url: as `open_store` got it; queries and selections open a connection of their own with it.
     """
 
     def __init__(self, database: Database, url: str | None = None) -> None:
@@ -203,17 +204,17 @@ class SqlStore:
         )
 
     def some_trials(self, run_id: int, numbers: Sequence[int]) -> list[TrialRecord]:
-        """Return these trials in the order of `numbers`, with `windows` empty: light for a table.
+        """Return the trials of these numbers in this order, with `windows` empty.
 
-        One that is gone meanwhile, as a resumed run drops those in flight, is left out.
+        Numbers without a trial are left out: a run that goes on drops its trials in flight.
         """
         query = select(TrialRow).where(TrialRow.run_id == run_id)
         with self._database.reading() as session:
             rows = [
                 row
-                for first in range(0, len(numbers), AT_ONCE)
+                for first in range(0, len(numbers), NUMBERS_AT_ONCE)
                 for row in session.scalars(
-                    query.where(TrialRow.number.in_(numbers[first : first + AT_ONCE]))
+                    query.where(TrialRow.number.in_(numbers[first : first + NUMBERS_AT_ONCE]))
                 )
             ]
         by_number = {row.number: trial_record(row, []) for row in rows}
@@ -230,11 +231,11 @@ class SqlStore:
         return self.some_trials(run_id, numbers)
 
     def statistics(self, run: RunRecord) -> RunStatistics:
-        """Return what answers about the run's trials together."""
+        """Return the statistics of the run's trials, which the database computes."""
         return RunStatistics(self._database, run)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._database.close()
 
 

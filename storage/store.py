@@ -12,7 +12,7 @@ from autotune.trials.result import Purpose, TrialResult
 
 
 class TrialStore(Protocol):
-    """Remembers runs and trials. One writer, the driver; any number of readers.
+    """A store of runs and trials, with one writer (the driver of a run) and many readers.
 
     Every method is one transaction: when it returns, its data survives SIGKILL of the driver.
     Not thread-safe; each thread opens its own.
@@ -75,4 +75,4 @@ class TrialStore(Protocol):
         """Return the trials of a run by number, their windows included."""
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""

@@ -1,4 +1,4 @@
-"""Runs and trials as plain JSON values: what `--json` prints, and what a web page may ask for.
+"""Runs and trials as plain JSON values, for `--json` and the dashboard's web API.
 
 The shapes are kept: keys are only added. Times are ISO 8601 in UTC, durations `*_s` or `*_ms`,
 sizes `*_bytes`, throughputs samples per second; unknown is null, and so is every NaN.
@@ -65,7 +65,7 @@ def winner_view(winner: Winner, baseline: Plan) -> dict[str, Any]:
 
 
 def changes_view(plan: Plan, baseline: Plan) -> dict[str, dict[str, Any]]:
-    """Return `{knob: {"value", "baseline"}}` where a plan differs; null: does not apply there."""
+    """Return `{knob: {"value", "baseline"}}` for knobs that differ; null: one has no value."""
     return {
         knob: {"value": value, "baseline": before}
         for knob, (value, before) in plan.diff(baseline).items()
@@ -196,7 +196,7 @@ def json_value(value: Any) -> Any:
 
 
 def _comparable(baseline: Plan, trial: TrialRecord) -> Plan:
-    """A trial on one device changes nothing about ranks, it has none of their knobs."""
+    """Return the baseline without the knobs of several ranks for a trial that ran on one."""
     if trial.num_ranks > 1 or "sharding" not in baseline:
         return baseline
     return Plan.of({name: value for name, value in baseline.items if name in trial.plan})
