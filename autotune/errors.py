@@ -1,13 +1,15 @@
 """Every error that autotune raises on purpose.
 
 AutotuneError                exit code 1
-├── UsageError               2   a command line, plan file or knob that makes no sense
+├── UsageError               2   a command line, plan file or knob that autotune cannot follow
 │   ├── PlanError            2   a plan that names unknown knobs, values or versions
 │   └── NotFoundError        2   a run or trial that the store does not have
-├── WorkloadError            3   the user's model.py is wrong; carries their traceback
+├── WorkloadError            3   the user's model.py is wrong; it has their traceback
 ├── NothingRanError          4   no plan could be run on this machine
-├── StoreError               5   the store cannot be opened, read or written, or a disk is full
-│   └── ClusterError         5   the Ray cluster cannot be started or reached
+├── ResourceError            5   the store, the cluster or a disk cannot be used
+│   ├── StoreError           5   the store cannot be opened, read or written
+│   ├── ClusterError         5   the Ray cluster cannot be started or reached
+│   └── DiskFullError        5   a trial has no room for what it writes
 └── InterruptedRunError    130   the user stopped the run; results are kept
 
 Messages say what happened, with which value, the rule, and what to do next.
@@ -18,13 +20,13 @@ from collections.abc import Iterable
 
 
 class AutotuneError(Exception):
-    """Base of all errors raised on purpose; the CLI prints its text and exits with `exit_code`."""
+    """Base of all errors raised on purpose; commands print its text and exit with `exit_code`."""
 
     exit_code = 1
 
 
 class UsageError(AutotuneError):
-    """The command line, a setting or a file given by the user makes no sense."""
+    """A command line, a setting or a file of the user's is not one that autotune can follow."""
 
     exit_code = 2
 
@@ -53,14 +55,22 @@ class NothingRanError(AutotuneError):
     exit_code = 4
 
 
-class StoreError(AutotuneError):
-    """The store cannot be opened, read or written, or trials have no room for what they write."""
+class ResourceError(AutotuneError):
+    """A run's store, its cluster or its disk cannot be used; what was measured before is kept."""
 
     exit_code = 5
 
 
-class ClusterError(StoreError):
+class StoreError(ResourceError):
+    """The store cannot be opened, read or written."""
+
+
+class ClusterError(ResourceError):
     """The Ray cluster cannot be started or reached."""
+
+
+class DiskFullError(ResourceError):
+    """The disk that a trial writes to is full."""
 
 
 class InterruptedRunError(AutotuneError):

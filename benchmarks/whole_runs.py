@@ -181,12 +181,12 @@ def played(path, budget_s, seed, args):
 def run_all(agenda, journal, runner):
     while proposal := agenda.next(1):
         above = agenda.interesting_above(proposal)
-        give_up_after_s, reason = agenda.limit(proposal)
+        give_up_after_s, cause = agenda.limit(proposal)
         number = journal.start(proposal)
         request = dataclasses.replace(
             request_of(number, proposal, above),
             give_up_after_s=give_up_after_s,
-            give_up_reason=reason,
+            give_up_cause=cause,
         )
         runner.submit(request)
         (finished,) = runner.wait(math.inf)

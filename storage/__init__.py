@@ -1,1 +1,1 @@
-"""Remembers runs, trials and plans. The only importer of SQLAlchemy and Alembic."""
+"""The store: it keeps runs, trials and winners. No other package imports SQLAlchemy."""

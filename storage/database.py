@@ -1,4 +1,4 @@
-"""An open database: transactions that survive a kill, and errors that say what to do."""
+"""An open database: its transactions, and its errors in words that say what to do."""
 
 import json
 import math
@@ -19,12 +19,15 @@ from autotune.storage.failures import explain
 from autotune.storage.location import Location, is_there
 
 BUSY_S = 30.0
+"""Seconds to wait for another process that writes, before giving up."""
 BUSY_POLL_S = 0.01
-CONNECT_S = 10
+"""Seconds between two tries to turn a new file to write-ahead logging."""
+CONNECT_TIMEOUT_S = 10
+"""Seconds to wait for a PostgreSQL server."""
 
 
 class Database:
-    """Gives transactions on one database. Not thread-safe.
+    """One database and the transactions on it. Not thread-safe.
 
     Args:
         location: where it is.
@@ -51,19 +54,19 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """One transaction that sees one state of the store and writes nothing."""
+        """Run the block in one transaction that writes nothing."""
         with self._transaction(self._reading) as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """One transaction that is on disk when the block ends, or never happened."""
+        """Run the block in one transaction: all of it is on disk at its end, or nothing is."""
         with self._transaction(self._writing) as session:
             yield session
 
     @contextmanager
     def raw(self) -> Iterator[Any]:
-        """The driver's own connection, outside of any transaction of ours."""
+        """Give the connection of sqlite3 or psycopg itself, with no transaction begun."""
         with self.explained():
             connection = self._reading.raw_connection()
             try:
@@ -73,7 +76,7 @@ class Database:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn database errors into StoreErrors with next steps."""
+        """Turn the block's database errors into StoreErrors that say what to do."""
         try:
             yield
         except DBAPIError as error:
@@ -83,7 +86,7 @@ class Database:
             raise known from error
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._reading.dispose()
 
     @contextmanager
@@ -101,7 +104,7 @@ def _create_engine(location: Location, *, read_only: bool, busy_s: float) -> Eng
             # A run outlives a restart of the server between two trials.
             pool_pre_ping=True,
             json_serializer=dump_json,
-            connect_args={"connect_timeout": CONNECT_S, "application_name": "autotune"},
+            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "autotune"},
         )
     except ImportError as error:
         raise StoreError(

@@ -1,11 +1,14 @@
-"""The process that drives a run, written down so that others can see whether it still lives."""
+"""How a store names the process that drives a run, and how others see whether it still lives."""
 
 import os
 import platform
 
 import psutil
 
+from autotune.storage.records import RunState
+
 _SAME_START_S = 1.0
+"""Largest difference of two start times of one process, which are read with rounding."""
 
 
 def this_driver() -> str:
@@ -19,9 +22,9 @@ def pid_of(driver: str) -> int:
 
 
 def lives(driver: str) -> bool | None:
-    """Return whether the driver's process still lives; None: on another machine, nobody can tell.
+    """Return whether the driver's process still lives, None where it is on another machine.
 
-    An id that another process has by now counts as gone, and so does a zombie.
+    It is gone, too, where another process has its id by now, or where it is a zombie.
     """
     host, pid, started = driver.rsplit(":", 2)
     if host != platform.node():
@@ -32,3 +35,9 @@ def lives(driver: str) -> bool | None:
         return is_same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def state_now(stored: RunState, driver: str) -> RunState:
+    """Return the state of a run as it is seen now: `killed` where its driver is gone."""
+    is_gone = stored is RunState.RUNNING and lives(driver) is False
+    return RunState.KILLED if is_gone else stored

@@ -1,4 +1,4 @@
-"""What a database error means for the user, and what they can do about it."""
+"""Database errors in words: what happened to the store, and what the user can do about it."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from autotune.errors import StoreError
 from autotune.storage.location import Location, is_there
 
-SQLITE = {
+SQLITE = {  # by the names of SQLite's result codes; the words follow "the store PATH"
     "SQLITE_BUSY": "is locked by another process that writes to it; wait for that run to end, or "
     "use another file with --storage",
     "SQLITE_LOCKED": "is locked by another process that writes to it; wait for that run to end, "
@@ -25,7 +25,7 @@ SQLITE = {
     "SQLITE_PERM": "may not be accessed; change its permissions or use another --storage",
 }
 
-POSTGRES = {
+POSTGRES = {  # by the first digits of the SQLSTATE; the words follow "the store URL"
     "28": "refuses this user or password; check the URL, or set PGPASSWORD",
     "3D": "does not exist on the server; create it with `createdb`",
     "42501": "does not let this user do that; grant it rights on the database, or use another "
@@ -40,7 +40,7 @@ POSTGRES = {
 
 
 def explain(error: DBAPIError, location: Location) -> StoreError | None:
-    """Return the error to show for a database error; None when it is a mistake of ours."""
+    """Return a database error in words, None for one that only a bug of autotune can cause."""
     path = location.path
     words = _postgres(error) if path is None else _sqlite(error, path)
     return None if words is None else StoreError(f"the store {location.shown} {words}")

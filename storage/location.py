@@ -1,4 +1,4 @@
-"""Where a store is: what `--storage` may say, and how to say it back without the password."""
+"""The values of `--storage`: how they are read, and shown again without the password."""
 
 import re
 from dataclasses import dataclass
@@ -11,13 +11,15 @@ from autotune.errors import StoreError
 
 DEFAULT_FILE = "autotune.db"
 FORMS = "a file such as autotune.db, sqlite:///autotune.db or postgresql://user@host/database"
+"""The forms of `--storage` values, for messages."""
 POSTGRES_NAMES = ("postgresql", "postgres", "postgresql+psycopg")
 SECRETS = ("password", "sslpassword")
+"""Parameters of a URL that are not shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """A database that may hold a store.
+    """The database that a `--storage` value names.
 
     Attributes:
         url: for SQLAlchemy; it names a driver.
@@ -52,7 +54,7 @@ def locate(text: str | None) -> Location:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path exists; yes where a folder on the way may not be searched."""
+    """Return whether a path exists; True, too, where the rights to look are missing."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""SQL from the user, on a connection that can only read."""
+"""SQL of the user's own, run on a connection that can only read."""
 
 import sqlite3
 import time
@@ -16,7 +16,9 @@ SCHEMA_HINT = (
     '`autotune query "SELECT * FROM trials_wide LIMIT 1"` shows them'
 )
 MAX_VALUE_BYTES = 10_000_000
+"""Largest text or blob that SQLite may make for a query."""
 STEPS_BETWEEN_CHECKS = 10_000
+"""Instructions of SQLite's virtual machine between two looks at the clock."""
 
 READING = {
     sqlite3.SQLITE_SELECT,
@@ -24,12 +26,12 @@ READING = {
     sqlite3.SQLITE_FUNCTION,
     sqlite3.SQLITE_RECURSIVE,
 }
-"""All that SQLite may do for a query; writing, ATTACH and PRAGMA are not among it."""
+"""The actions that SQLite may take for a query; writing, ATTACH and PRAGMA are not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """What a query gave; `truncated` when it had more rows than were asked for."""
+    """The rows of a query; `truncated` when there were more than its limit."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -41,8 +43,8 @@ def read_only_query(
 ) -> QueryResult:
     """Run one statement that only reads.
 
-    Nothing looks at the text: the database itself refuses to write, to do two statements, and
-    to go on after `timeout_s`.
+    The database itself refuses to write, to run a second statement, and to go on after
+    `timeout_s`; the text of the statement is not searched for forbidden words.
 
     Args:
         url: as for `open_store`; None means `autotune.db` in the working directory.
@@ -90,7 +92,7 @@ def _authorize(action: int, *names: str | None) -> int:
 def _postgres(
     connection: Any, sql: str, timeout_s: float, num_rows: int
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Declare a cursor in a read-only transaction: the server takes one SELECT, nothing else."""
+    """Run the statement as a cursor's in a read-only transaction, so that it must be a SELECT."""
     import psycopg  # noqa: PLC0415 - an extra that SQLite users do not install
 
     connection.read_only = True

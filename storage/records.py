@@ -1,15 +1,22 @@
-"""What the store gives and takes: runs, trials and winners as plain values."""
+"""Runs, trials and winners as plain values, which go into a store and come out of it."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from autotune.search_space.plan import Plan
+from autotune.storage.figures import (
+    Interval,
+    PlanFigures,
+    speedup_from_dict,
+    speedup_to_dict,
+)
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
 NOT_SEARCHED = (Purpose.NUMERICS, Purpose.MEASURE)
-"""Trials whose throughput is no candidate's."""
+"""Purposes of trials that compare numerics or measure one plan alone: no candidates to win."""
 
 
 class RunState(enum.Enum):
@@ -26,6 +33,10 @@ class RunState(enum.Enum):
     DONE = "done"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
+
+
+UNFINISHED = (RunState.RUNNING, RunState.INTERRUPTED)
+"""The stored states of runs that go on when the same command is typed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +68,12 @@ class NewRun:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks of a trial whose plan can win; runs of before there were several do not say it."""
+        """Ranks of a trial whose plan can win; 1 for runs of versions that knew one rank only."""
         return int(self.options.get("num_ranks", 1))
 
     @property
     def objective(self) -> dict[str, Any]:
-        """What makes a plan the winner; runs of before there was a choice do not say it."""
+        """What makes a plan the winner; throughput for runs of versions that knew no other."""
         return dict(self.options.get("objective", {"name": "throughput"}))
 
 
@@ -72,35 +83,53 @@ class Winner:
 
     Attributes:
         plan: the winner, which is the baseline when `kept_baseline`.
-        speedup, speedup_low, speedup_high: over the baseline, with the 95 % interval over
-            fresh processes; None when nothing could be confirmed.
-        throughput, baseline_throughput: samples per second, confirmed means.
-        memory_bytes, baseline_memory_bytes: peak, None where unknown.
-        confirmed: both were measured again in fresh processes.
+        confirmed: winner and baseline were measured again in fresh processes.
+        speedup: over the baseline; None when nothing could be confirmed.
+        own: what the winner gave, means over the processes that confirmed it.
+        baseline: the same of the baseline.
         how: how the numbers were obtained, in words.
         changes: for each changed knob why it is there, or what it is worth, in words.
         remarks: lines the user must read, for example that the batch size changed.
-        train_s, baseline_train_s: seconds for the samples to train on, where a number was given.
-        start_s, baseline_start_s: of these until the second step, with nothing compiled before.
     """
 
     plan: Plan
     kept_baseline: bool
     confirmed: bool
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
-    throughput: float
-    baseline_throughput: float
-    memory_bytes: int | None
-    baseline_memory_bytes: int | None
+    speedup: Interval | None
+    own: PlanFigures
+    baseline: PlanFigures
     how: str
     changes: dict[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-    train_s: float | None = None
-    baseline_train_s: float | None = None
-    start_s: float | None = None
-    baseline_start_s: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values side by side, as tables and JSON have them."""
+        return {
+            "plan": self.plan.values,
+            "kept_baseline": self.kept_baseline,
+            "confirmed": self.confirmed,
+            **speedup_to_dict(self.speedup),
+            **self.own.to_dict(),
+            **self.baseline.to_dict("baseline_"),
+            "how": self.how,
+            "changes": self.changes,
+            "remarks": list(self.remarks),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Winner":
+        """Build from what `to_dict` gave; other values are ignored."""
+        return cls(
+            plan=Plan.of(values["plan"]),
+            kept_baseline=values["kept_baseline"],
+            confirmed=values["confirmed"],
+            speedup=speedup_from_dict(values),
+            own=PlanFigures.from_dict(values),
+            baseline=PlanFigures.from_dict(values, "baseline_"),
+            how=values["how"],
+            changes=values["changes"],
+            remarks=tuple(values["remarks"]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,5 +165,5 @@ class TrialRecord:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, None while in flight."""
+        """How the trial ended, None while it is in flight."""
         return None if self.result is None else self.result.outcome

@@ -1,4 +1,4 @@
-"""Records to rows of the tables and back."""
+"""Conversion of records to rows of the tables, and back."""
 
 import math
 from dataclasses import MISSING, asdict, fields
@@ -6,9 +6,11 @@ from typing import Any
 
 from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
-from autotune.storage.driver import lives
+from autotune.storage.driver import state_now
+from autotune.storage.naming import default_name
 from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import (
     Measurement,
@@ -21,7 +23,8 @@ from autotune.trials.result import (
 )
 
 MEASURED = tuple(field for field in fields(Measurement) if field.name != "windows")
-ENDED = (
+"""Fields of a measurement that have columns of the same name."""
+AS_IS = (
     "error",
     "traceback",
     "user_error",
@@ -31,11 +34,7 @@ ENDED = (
     "overhead_s",
     "total_s",
 )
-
-
-def default_name(run_id: int) -> str:
-    """Return the name of a run whose user gave none."""
-    return f"run-{run_id}"
+"""Fields of a result that have columns of the same name and type."""
 
 
 def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecord:
@@ -44,7 +43,7 @@ def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecor
         id=row.id,
         name=row.name,
         new=_new_run(row),
-        state=_state(row),
+        state=state_now(RunState(row.state), row.driver),
         used_s=row.used_s,
         created_at=row.created_at,
         finished_at=row.finished_at,
@@ -52,12 +51,6 @@ def run_record(row: RunRow, winner: PlanRow | None, num_trials: int) -> RunRecor
         num_trials=num_trials,
         winner=None if winner is None else _winner(winner),
     )
-
-
-def _state(row: RunRow) -> RunState:
-    state = RunState(row.state)
-    gone = state is RunState.RUNNING and lives(row.driver) is False
-    return RunState.KILLED if gone else state
 
 
 def _new_run(row: RunRow) -> NewRun:
@@ -76,21 +69,20 @@ def _new_run(row: RunRow) -> NewRun:
 
 
 def _winner(row: PlanRow) -> Winner:
-    values = {field.name: getattr(row, field.name) for field in fields(Winner)}
-    return Winner(**{**values, "plan": Plan.of(row.plan), "remarks": tuple(row.remarks)})
+    names = (column.key for column in PlanRow.__table__.columns)
+    return Winner.from_dict({name: getattr(row, name) for name in names})
 
 
 def plan_row(run_id: int, winner: Winner) -> PlanRow:
     """Build the row of a run's conclusion."""
-    values = {field.name: getattr(winner, field.name) for field in fields(Winner)}
-    plain = {**values, "plan": winner.plan.values, "remarks": list(winner.remarks)}
-    return PlanRow(run_id=run_id, **plain)
+    return PlanRow(run_id=run_id, **winner.to_dict())
 
 
 def fill_result(row: TrialRow, result: TrialResult) -> None:
     """Write how a trial ended into its row; the windows have rows of their own."""
     row.outcome, row.phase = result.outcome.value, result.phase.value
-    for name in ENDED:
+    row.cause = result.cause and result.cause.value
+    for name in AS_IS:
         setattr(row, name, getattr(result, name))
     if result.numerics is not None:
         row.numerics = asdict(result.numerics)
@@ -132,10 +124,11 @@ def _result(row: TrialRow, windows: list[WindowRow]) -> TrialResult | None:
     return TrialResult(
         outcome=Outcome(row.outcome),
         phase=Phase(row.phase),
+        cause=None if row.cause is None else Cause(row.cause),
         measurement=_measurement(row, windows),
         numerics=None if row.numerics is None else _numerics(row.numerics),
         diagnosis=None if row.diagnosis is None else Diagnosis.from_dict(row.diagnosis),
-        **{name: getattr(row, name) for name in ENDED if getattr(row, name) is not None},
+        **{name: getattr(row, name) for name in AS_IS if getattr(row, name) is not None},
     )
 
 

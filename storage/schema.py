@@ -1,4 +1,4 @@
-"""Which revision of the tables a database has, and bringing it up to this version's."""
+"""The revision of a database's tables, and its migration to the one of this version."""
 
 from pathlib import Path
 
@@ -10,14 +10,15 @@ from autotune.storage.database import Database
 
 VERSION_TABLE = "autotune_alembic_version"
 MIGRATIONS = Path(__file__).parent / "migrations"
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
-"""All revisions, oldest first; reading them here spares a reader the import of Alembic."""
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+"""All revisions, oldest first. They are listed here as importing Alembic takes a while."""
 
 ADVISORY_LOCK = 0x6175746F74756E65
+"""PostgreSQL's key of the lock that migrations hold: the letters "autotune"."""
 
 
 def prepare(database: Database) -> None:
-    """Make sure that the database has this version's tables; migrate it when writing.
+    """Check that the database has this version's tables; migrate it unless it is read-only.
 
     Raises:
         StoreError: when it is newer, or when it is older or not a store and read-only.
@@ -33,7 +34,7 @@ def prepare(database: Database) -> None:
 
 
 def revision(connection: Connection) -> str | None:
-    """Return the database's revision; None where there are no tables of ours."""
+    """Return the database's revision, None where autotune has no tables in it."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     current: str | None = connection.scalar(
@@ -65,7 +66,7 @@ def _unreadable(current: str | None, database: Database) -> str:
 
 
 def _migrate(database: Database) -> None:
-    """Migrate in one transaction, alone: another process may have had the same idea."""
+    """Migrate in one transaction that holds a lock, as another process may begin to, too."""
     with database.writing() as session:
         connection = session.connection()
         if connection.dialect.name == "postgresql":

@@ -1,4 +1,4 @@
-"""The trials of a run that a user asked for, in the order they asked for."""
+"""Trials of a run, filtered, sorted and cut into pages by the database."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,16 @@ from autotune.errors import UsageError, nearest
 from autotune.storage.query import QueryResult, read_only_query
 
 FASTEST_FIRST = ("throughput", "throughput_low", "throughput_high")
+"""Columns that are sorted with the largest value first."""
 MAX_TRIALS = 1_000_000
+"""Rows of a selection at most."""
 TIMEOUT_S = 60.0
+"""Seconds after which the database stops a selection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a column of `trials_wide` must be.
+    """A test on a column of `trials_wide`.
 
     Attributes:
         column: its name.
@@ -75,7 +78,7 @@ def count_trials(
     where: str | None = None,
     conditions: Sequence[Condition] = (),
 ) -> int:
-    """Return how many rows `select_trials` has without a limit; arguments and errors as there."""
+    """Return how many rows `select_trials` would give without a limit; see there."""
     wanted = _wanted(run_id, where, conditions, _columns(url))
     sql = f"SELECT count(*) FROM {wanted}"  # noqa: S608 - as above
     return int(read_only_query(url, sql, timeout_s=TIMEOUT_S).rows[0][0])

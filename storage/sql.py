@@ -1,6 +1,5 @@
 """The store in a database: SQLite by default, PostgreSQL by URL."""
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -9,13 +8,13 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, Select, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from autotune.errors import NotFoundError, UsageError, nearest
+from autotune.errors import NotFoundError, nearest
 from autotune.search_space.plan import Plan
 from autotune.storage.database import BUSY_S, Database
 from autotune.storage.location import locate
-from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
+from autotune.storage.naming import check_name, default_name, name_taken, no_such_run
+from autotune.storage.records import UNFINISHED, NewRun, RunRecord, RunState, TrialRecord, Winner
 from autotune.storage.rows import (
-    default_name,
     fill_result,
     plan_row,
     run_record,
@@ -28,9 +27,8 @@ from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
 from autotune.storage.wide import remember_knobs
 from autotune.trials.result import Purpose, TrialResult
 
-UNFINISHED = (RunState.RUNNING.value, RunState.INTERRUPTED.value)
-AT_ONCE = 10_000  # bound values of a statement; SQLite takes 32 766, PostgreSQL 65 535
-RESERVED_NAMES = re.compile(r"last|\d+|run-\d+|\s*")
+NUMBERS_AT_ONCE = 10_000
+"""Bound values of a statement at most: SQLite takes 32 766 of them, PostgreSQL 65 535."""
 
 
 def open_store(
@@ -58,11 +56,11 @@ def open_store(
 
 
 class SqlStore:
-    """A `TrialStore` in a database. See there for what each method promises.
+    """A `TrialStore` in a database; see there for its methods. What it has beside is for readers.
 
     Args:
         database: open, with this version's tables.
-        url: as `open_store` got it, for those who read the same store on their own connection.
+        url: as `open_store` got it; queries and selections open a connection of their own with it.
     """
 
     def __init__(self, database: Database, url: str | None = None) -> None:
@@ -75,7 +73,7 @@ class SqlStore:
         Raises:
             UsageError: when its name is taken, or reserved for the store.
         """
-        _check_name(new.name)
+        check_name(new.name)
         with self._database.writing() as session:
             _check_free(session, new)
             row = _new_row(new)
@@ -87,7 +85,8 @@ class SqlStore:
 
     def find_unfinished(self, key: str) -> RunRecord | None:
         """Return the latest running or interrupted run with this key."""
-        query = _run_query().where(RunRow.key == key, RunRow.state.in_(UNFINISHED)).limit(1)
+        states = [state.value for state in UNFINISHED]
+        query = _run_query().where(RunRow.key == key, RunRow.state.in_(states)).limit(1)
         with self._database.reading() as session:
             return next(iter(_run_records(session, query)), None)
 
@@ -179,7 +178,7 @@ class SqlStore:
             if found:
                 return found[0]
             names = session.scalars(select(RunRow.name)).all()
-        raise NotFoundError(_no_run(ref, names, self._database.location.shown))
+        raise no_such_run(ref, names, self._database.location.shown)
 
     def trials(self, run_id: int) -> list[TrialRecord]:
         """Return the trials of a run by number, their windows included."""
@@ -205,17 +204,17 @@ class SqlStore:
         )
 
     def some_trials(self, run_id: int, numbers: Sequence[int]) -> list[TrialRecord]:
-        """Return these trials in the order of `numbers`, with `windows` empty: light for a table.
+        """Return the trials of these numbers in this order, with `windows` empty.
 
-        One that is gone meanwhile, as a resumed run drops those in flight, is left out.
+        Numbers without a trial are left out: a run that goes on drops its trials in flight.
         """
         query = select(TrialRow).where(TrialRow.run_id == run_id)
         with self._database.reading() as session:
             rows = [
                 row
-                for first in range(0, len(numbers), AT_ONCE)
+                for first in range(0, len(numbers), NUMBERS_AT_ONCE)
                 for row in session.scalars(
-                    query.where(TrialRow.number.in_(numbers[first : first + AT_ONCE]))
+                    query.where(TrialRow.number.in_(numbers[first : first + NUMBERS_AT_ONCE]))
                 )
             ]
         by_number = {row.number: trial_record(row, []) for row in rows}
@@ -232,11 +231,11 @@ class SqlStore:
         return self.some_trials(run_id, numbers)
 
     def statistics(self, run: RunRecord) -> RunStatistics:
-        """Return what answers about the run's trials together."""
+        """Return the statistics of the run's trials, which the database computes."""
         return RunStatistics(self._database, run)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._database.close()
 
 
@@ -259,25 +258,12 @@ def _new_row(new: NewRun) -> RunRow:
     )
 
 
-def _check_name(name: str | None) -> None:
-    if name is not None and RESERVED_NAMES.fullmatch(name):
-        raise UsageError(
-            f"--name {name!r} is not possible: 'last', numbers and 'run-<number>' stand for runs "
-            "by themselves; choose another name"
-        )
-
-
 def _check_free(session: Session, new: NewRun) -> None:
     if new.name is None:
         return
     taken = session.scalar(select(RunRow).where(RunRow.name == new.name))
-    if taken is None:
-        return
-    same = "is already there" if taken.key == new.key else "is another workload, machine or space"
-    raise UsageError(
-        f"--name {new.name!r} is taken: run {taken.id} of that name {same} ({taken.state}); "
-        "choose another name"
-    )
+    if taken is not None:
+        raise name_taken(new, run_id=taken.id, key=taken.key, state=RunState(taken.state))
 
 
 def _run_query() -> "Select[RunRow, PlanRow | None, int]":
@@ -301,12 +287,6 @@ def _matches(ref: str) -> list[ColumnElement[bool]]:
     if ref == "last":
         return []
     return [RunRow.id == int(ref)] if ref.isdecimal() else [RunRow.name == ref]
-
-
-def _no_run(ref: str, names: Sequence[str], shown: str) -> str:
-    if not names:
-        return f"the store {shown} has no run yet; `autotune run MODEL` makes one"
-    return f"no run {ref!r} in {shown}{nearest(ref, names)}; `autotune runs` lists all"
 
 
 def _windows(session: Session, run_id: int, number: int) -> list[WindowRow]:

@@ -1,4 +1,4 @@
-"""What the trials of a run say together, computed by the database: runs may have many."""
+"""Statistics over the trials of a run, computed by the database: runs may have many trials."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,13 +16,14 @@ from autotune.storage.tables import TrialRow
 from autotune.trials.result import Outcome
 
 IN_FLIGHT = "in flight"
+"""Counted in place of an outcome for trials that have not ended."""
 
 _MEMORY = func.coalesce(TrialRow.peak_reserved_overall_bytes, TrialRow.peak_host_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A measured trial, as a chart shows it; throughput in samples per second."""
+    """A measured trial as charts show it, with its throughput in samples per second."""
 
     number: int
     throughput: float
@@ -50,13 +51,13 @@ class ValueEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobEffect:
-    """What a knob does to throughput, over all trials that have it.
+    """How throughput differs between the values of a knob, over all trials that have it.
 
     Attributes:
         knob: its name.
-        explained: share of the variance of throughput between the knob's values, of all variance
-            among these trials (eta squared of a one-way analysis of variance). The search tries
-            good plans more often, so it is a hint; flipping the knob alone is the proof.
+        explained: the part of the variance of throughput that lies between the knob's values
+            (eta squared of a one-way analysis of variance). It is a hint, as the search tries
+            good plans more often; only flipping the knob alone shows what it is worth.
         values: the fastest first.
     """
 
@@ -66,7 +67,7 @@ class KnobEffect:
 
 
 class RunStatistics:
-    """Answers about the trials of one run. Trials of scouts on fewer ranks are not mixed in.
+    """Statistics over the trials of one run; those of scouts on fewer ranks do not count.
 
     Args:
         database: open for reading.
@@ -97,9 +98,9 @@ class RunStatistics:
             return {outcome or IN_FLIGHT: number for outcome, number in session.execute(query)}
 
     def failures(self) -> list[tuple[str, int, int]]:
-        """Return outcome, number of trials and the latest one's number, for each kind of failure.
+        """Return each kind of failure: outcome, number of trials, and the latest one's number.
 
-        The most frequent first; a cancelled trial is no failure.
+        The most frequent comes first. A cancelled trial is no failure.
         """
         fine = [Outcome.OK.value, Outcome.CANCELLED.value]
         count = func.count()
@@ -120,7 +121,7 @@ class RunStatistics:
         return total, ended
 
     def num_measured(self) -> int:
-        """Return how many trials have a throughput that counts."""
+        """Return how many search trials on all ranks were measured."""
         with self._database.reading() as session:
             return self._count(session)
 
@@ -137,9 +138,9 @@ class RunStatistics:
         )
 
     def front(self) -> list[Point]:
-        """Return the trials that no other beats in throughput without more memory, fastest first.
+        """Return the trials that are faster than all that need no more memory, fastest first.
 
-        Those whose memory is unknown are left out.
+        Trials whose memory is unknown are left out.
         """
         order = (TrialRow.throughput.desc(), _MEMORY, TrialRow.number)
         least = func.min(_MEMORY).over(order_by=order, rows=(None, -1))
@@ -223,7 +224,7 @@ class RunStatistics:
 
 
 def _knobs_of_plans(session: Session) -> tuple[ColumnElement[Any], ColumnElement[Any], Any]:
-    """Return knob, value as text, and the rows that a plan becomes with one for each knob."""
+    """Return the expressions that unfold each plan into rows: knob, value as text, the rows."""
     if session.get_bind().dialect.name == "sqlite":
         items = func.json_each(TrialRow.plan).table_valued("key", "value", "type")
         # SQLite has no booleans; its JSON still knows which of its numbers were some.

@@ -1,4 +1,8 @@
-"""The store's contract; `autotune.storage.sql` keeps it in any database SQLAlchemy speaks."""
+"""What a store of runs and trials must do.
+
+`autotune.storage.sql` does it in SQLite and PostgreSQL, `autotune.storage.memory` in a process's
+memory. `autotune.storage.testing` has the tests that every store must pass, also one of your own.
+"""
 
 from typing import Protocol
 
@@ -8,7 +12,7 @@ from autotune.trials.result import Purpose, TrialResult
 
 
 class TrialStore(Protocol):
-    """Remembers runs and trials. One writer, the driver; any number of readers.
+    """A store of runs and trials, with one writer (the driver of a run) and many readers.
 
     Every method is one transaction: when it returns, its data survives SIGKILL of the driver.
     Not thread-safe; each thread opens its own.
@@ -18,7 +22,11 @@ class TrialStore(Protocol):
     """
 
     def create_run(self, new: NewRun) -> RunRecord:
-        """Store a new run in state `running`."""
+        """Store a new run in state `running`.
+
+        Raises:
+            UsageError: when its name is taken, or reserved for the store.
+        """
 
     def find_unfinished(self, key: str) -> RunRecord | None:
         """Return the latest running or interrupted run with this key."""
@@ -51,7 +59,7 @@ class TrialStore(Protocol):
         used_s: float,
         winner: Winner | None,
     ) -> None:
-        """Store how the run ended and what it concluded."""
+        """Store how the run ended and what it concluded, in place of an earlier conclusion."""
 
     def runs(self, *, limit: int | None = None, offset: int = 0) -> list[RunRecord]:
         """Return runs, newest first: all, or at most `limit` after leaving out `offset`."""
@@ -60,11 +68,11 @@ class TrialStore(Protocol):
         """Return the run with this id or name, `last` for the newest.
 
         Raises:
-            UsageError: when there is none, with the nearest name.
+            NotFoundError: when there is none, with the nearest name.
         """
 
     def trials(self, run_id: int) -> list[TrialRecord]:
         """Return the trials of a run by number, their windows included."""
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""

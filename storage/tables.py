@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy maps them. `migrations/` creates them; a test keeps the two equal."""
+"""The tables as classes for SQLAlchemy. A test keeps them equal to what `migrations/` creates."""
 
 import math
 from datetime import UTC, datetime
@@ -23,48 +23,48 @@ from sqlalchemy.types import DateTime
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """Aware times in UTC, also in SQLite, which keeps no time zone."""
+    """A time with its zone, kept in UTC; SQLite itself keeps no zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Convert to UTC."""
+        """Return the time in UTC."""
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Read what SQLite gives back without a zone as UTC."""
+        """Return the time in UTC, also where SQLite gives it without a zone."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Number(TypeDecorator[float]):
-    """A finite double or NULL: SQLite has no NaN, PostgreSQL would sort it to the top."""
+    """A finite number or NULL: SQLite has no NaN, PostgreSQL takes it for the largest number."""
 
     impl = Double
     cache_ok = True
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
-        """Drop NaN and infinities."""
+        """Return None for NaN and infinities."""
         return value if value is not None and math.isfinite(value) else None
 
 
 class Words(TypeDecorator[str]):
-    """Text from anywhere, such as a log: PostgreSQL refuses NUL, and UTF-8 lone surrogates."""
+    """Text of any origin, such as a log: PostgreSQL refuses NUL, and UTF-8 lone surrogates."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Replace what no database can hold by the replacement character."""
+        """Return the text with replacement characters for what the database cannot hold."""
         if value is None:
             return None
         return value.encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 class Base(DeclarativeBase):
-    """All tables; constraints are named, so that migrations can find them."""
+    """Base of all tables; it names their constraints, so that migrations can find them."""
 
     metadata = MetaData(
         naming_convention={
@@ -145,6 +145,7 @@ class TrialRow(Base):
 
     outcome: Mapped[str | None] = mapped_column(String(32))
     phase: Mapped[str | None] = mapped_column(String(32))
+    cause: Mapped[str | None] = mapped_column(String(32))
     error: Mapped[str | None]
     user_error: Mapped[bool | None]
     peer_lost: Mapped[bool | None]
@@ -227,7 +228,7 @@ class PlanRow(Base):
 
 
 class KnobRow(Base):
-    """A knob seen in a plan and the JSON type of its values: the columns of `trials_wide`."""
+    """A knob of some plan and the JSON type of its values; `trials_wide` has a column for it."""
 
     __tablename__ = "knobs"
 

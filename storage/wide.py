@@ -1,4 +1,4 @@
-"""The view `trials_wide`: trials with one column per knob, so that SQL on plans is easy."""
+"""The view `trials_wide`: trials with a column for each knob, which makes SQL on plans easy."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,13 +23,14 @@ from autotune.storage.tables import KnobRow, RunRow, TrialRow
 
 VIEW = "trials_wide"
 LEFT_OUT = {"plan", "numerics", "diagnosis", "traceback", "log_tail", "log_path"}
-"""Columns of `trials` that a table of trials has no room for."""
+"""Columns of `trials` that the view leaves out, as they hold long texts or JSON."""
 
 KINDS: Mapping[type, str] = {bool: "boolean", int: "integer", float: "real", str: "text"}
+"""Names of the types of knobs' values, as `knobs.kind` has them."""
 
 
 def remember_knobs(session: Session, plan: Plan) -> None:
-    """Give every knob of the plan a column, in the same transaction."""
+    """Add a column to the view for each knob of the plan that has none yet."""
     known = {(row.name, row.kind) for row in session.scalars(select(KnobRow))}
     new = {(name, _kind(value)) for name, value in plan.items} - known
     if new:

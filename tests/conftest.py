@@ -79,7 +79,12 @@ def _postgres_binaries() -> Path:
 
 @pytest.fixture
 def postgres_url(postgres_folder: Path) -> str:
-    """The URL of a new, empty schema, which is made much faster than a database."""
+    """The URL of a new, empty schema."""
+    return new_schema(postgres_folder)
+
+
+def new_schema(postgres_folder: Path) -> str:
+    """Make an empty schema, which is much faster than a database; return its URL."""
     name = f"test_{next(SCHEMAS)}"
     with psycopg.connect(
         f"host={postgres_folder} user=postgres dbname=postgres", autocommit=True

@@ -16,6 +16,7 @@ import typer
 import autotune
 from autotune.cli.main import app
 from autotune.search_space.plan import Plan
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import NewRun, RunState, Winner
 from autotune.storage.sql import open_store
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
@@ -143,13 +144,9 @@ WINNER = Winner(
     plan=FASTER,
     kept_baseline=False,
     confirmed=True,
-    speedup=1.06,
-    speedup_low=1.05,
-    speedup_high=1.07,
-    throughput=107.0,
-    baseline_throughput=101.0,
-    memory_bytes=None,
-    baseline_memory_bytes=None,
+    speedup=Interval(ratio=1.06, low=1.05, high=1.07),
+    own=PlanFigures(throughput=107.0),
+    baseline=PlanFigures(throughput=101.0),
     how="two rounds",
 )
 

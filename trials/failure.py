@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 
 from autotune.errors import PlanError, WorkloadError
+from autotune.trials.cause import Cause, cause_of, tells_of_full_disk
 from autotune.trials.peers import PEER_TEXTS
-from autotune.trials.result import Outcome, Phase, TrialResult, is_disk_full
+from autotune.trials.result import Outcome, Phase, TrialResult
 
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ASKED_FOR = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
@@ -46,6 +47,7 @@ def failed(error: BaseException, phase: Phase, workload_path: Path) -> TrialResu
     return TrialResult(
         outcome=outcome,
         phase=phase,
+        cause=_disk_full(error) if outcome is Outcome.INFRA else None,
         error=one_line(error),
         traceback=user_traceback(error, workload_path),
         user_error=isinstance(error, WorkloadError | SystemExit | DivergedError)
@@ -70,7 +72,7 @@ def classify(error: BaseException) -> Outcome:
         return Outcome.OOM
     if isinstance(error, RuntimeError) and any(words in text for words in _OOM_TEXTS):
         return Outcome.OOM
-    if is_disk_full(text):
+    if _disk_full(error) is not None:
         return Outcome.INFRA
     for kind, outcome in _OUTCOMES.items():
         if isinstance(error, kind):
@@ -78,6 +80,11 @@ def classify(error: BaseException) -> Outcome:
     if type(error).__module__.startswith(_COMPILER_PACKAGES):
         return Outcome.COMPILE_ERROR
     return Outcome.CRASH
+
+
+def _disk_full(error: BaseException) -> Cause | None:
+    told = tells_of_full_disk(message_of(error))
+    return cause_of(error) or (Cause.DISK_FULL if told else None)
 
 
 def requested_bytes(error: BaseException) -> int | None:
@@ -98,7 +105,7 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, (WorkloadError, *_OUTCOMES)):
         return "\n".join(lines)
     # A loader's worker sends its traceback, and the cause stands in its last line.
-    line = lines[-1] if is_disk_full(message) else lines[0]
+    line = lines[-1] if tells_of_full_disk(message) else lines[0]
     kind = f"{type(error).__name__}: "
     return _shortened(f"{kind}{line.removeprefix(kind)}".removesuffix(": "), _MAX_LINE)
 

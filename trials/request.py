@@ -5,6 +5,7 @@ from typing import Any
 
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.result import Phase, Purpose
 
@@ -93,7 +94,7 @@ class TrialRequest:
         interesting_above: throughput below which the trial may stop early; None: never.
         give_up_after_s: the driver cancels the trial after this long, whatever its phase; None:
             never.
-        give_up_reason: the error of the result then.
+        give_up_cause: the cause of the cancelled trial's result.
         memory_limit_bytes: the device memory that each rank may reserve; None: all of it.
         place: which rank of the trial this process is.
     """
@@ -111,7 +112,7 @@ class TrialRequest:
     diagnosis: DiagnosisRequest | None = None
     interesting_above: float | None = None
     give_up_after_s: float | None = None
-    give_up_reason: str = "the budget ended"
+    give_up_cause: Cause = Cause.BUDGET_ENDED
     memory_limit_bytes: int | None = None
     place: RankPlace = field(default_factory=RankPlace)
 
@@ -121,6 +122,7 @@ class TrialRequest:
             **asdict(self),
             "plan": self.plan.values,
             "purpose": self.purpose.value,
+            "give_up_cause": self.give_up_cause.value,
             "compare_with": None if self.compare_with is None else self.compare_with.values,
         }
 
@@ -133,6 +135,7 @@ class TrialRequest:
                 **values,
                 "plan": Plan.of(values["plan"]),
                 "purpose": Purpose(values["purpose"]),
+                "give_up_cause": Cause(values["give_up_cause"]),
                 "protocol": Protocol(**values["protocol"]),
                 "deadlines": Deadlines(**values["deadlines"]),
                 "compare_with": None if reference is None else Plan.of(reference),

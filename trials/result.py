@@ -1,12 +1,11 @@
 """The result of a trial: its outcome, and its measurement where there is one. Plain values."""
 
 import enum
-import errno
 import math
-import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
 
 
@@ -155,15 +154,6 @@ class NumericsReport:
         return self.worst <= self.tolerance
 
 
-def is_disk_full(error: str | None) -> bool:
-    """Whether an error's text says that a disk is full, for which no plan is to blame.
-
-    Shared memory is not counted as a disk: the plan's workers and batches fill it.
-    """
-    text = error or ""
-    return os.strerror(errno.ENOSPC) in text and "shared memory" not in text
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
     """How a trial ended.
@@ -171,6 +161,7 @@ class TrialResult:
     Attributes:
         outcome: see `Outcome`; `measurement` is there exactly for `ok` (and not for numerics).
         diagnosis: what limits the step, where it was asked for.
+        cause: why it ended, where the outcome does not say it; see `Cause`.
         error: one line for tables; None for `ok`.
         traceback: from the first frame of the user's code on.
         user_error: the exception came from the user's code, not from autotune or torch.
@@ -187,6 +178,7 @@ class TrialResult:
     measurement: Measurement | None = None
     numerics: NumericsReport | None = None
     diagnosis: Diagnosis | None = None
+    cause: Cause | None = None
     error: str | None = None
     traceback: str | None = None
     user_error: bool = False
@@ -203,6 +195,7 @@ class TrialResult:
             **asdict(self),
             "outcome": self.outcome.value,
             "phase": self.phase.value,
+            "cause": self.cause and self.cause.value,
             "diagnosis": self.diagnosis and self.diagnosis.to_dict(),
         }
 
@@ -210,12 +203,13 @@ class TrialResult:
     def from_dict(cls, values: dict[str, Any]) -> "TrialResult":
         """Build from what `to_dict` gave."""
         measurement, numerics = values["measurement"], values["numerics"]
-        diagnosis = values.get("diagnosis")
+        diagnosis, cause = values.get("diagnosis"), values.get("cause")
         return cls(
             **{
                 **values,
                 "outcome": Outcome(values["outcome"]),
                 "phase": Phase(values["phase"]),
+                "cause": cause and Cause(cause),
                 "diagnosis": diagnosis and Diagnosis.from_dict(diagnosis),
                 "measurement": measurement and measurement_from_dict(measurement),
                 "numerics": numerics

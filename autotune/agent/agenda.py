@@ -6,7 +6,7 @@ from dataclasses import replace
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.forecast.durations import uncached_s, wall_clock_s
 from autotune.agent.forecast.speed import Forecast
-from autotune.agent.history import BUDGET_ENDED, SEARCH, SEARCH_ENDED, History
+from autotune.agent.history import SEARCH, History, lengths_s
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
@@ -15,6 +15,7 @@ from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import Stage
 from autotune.agent.stopping import nothing_promising
 from autotune.clock import Budget
+from autotune.trials.cause import Cause
 from autotune.trials.result import Purpose
 
 _UNLUCKY = 1.645  # deviations below the mean; one plan of twenty is farther down
@@ -72,18 +73,18 @@ class Agenda:
         proposal = self._ending.next(self.history, self._end_s)
         return proposal and replace(proposal, num_ranks=self._num_ranks)
 
-    def limit(self, proposal: Proposal) -> tuple[float, str]:
+    def limit(self, proposal: Proposal) -> tuple[float, Cause]:
         """Return the seconds that a trial may take, which `next` has just proposed, and why."""
         history = self._journal.history(proposal.num_ranks)
         if proposal.purpose not in SEARCH:
-            return max(0.0, self._end_s), BUDGET_ENDED
+            return max(0.0, self._end_s), Cause.BUDGET_ENDED
         if history.baseline is None:
             return self._until_search_ends
         # A stage's share decides what is begun in it, not when that ends.
         usual_s = uncached_s(proposal.plan, history, self._ending.hardware)
         patience_s = self._settings.overrun * max(usual_s, _SHORT_S)
         if patience_s < self._search_s:
-            return patience_s, f"given up: {self._settings.overrun:g} times as long as expected"
+            return patience_s, Cause.TOO_SLOW
         return self._until_search_ends
 
     def interesting_above(self, proposal: Proposal) -> float | None:
@@ -124,7 +125,7 @@ class Agenda:
 
     def _end_stage(self, stage: Stage) -> None:
         history, left = self._history_of(stage), self._left(stage)
-        is_out_of_time = left.search_s < max((t.total_s for t in history.search), default=0.0)
+        is_out_of_time = left.search_s < max(lengths_s(history.search), default=0.0)
         left_out = stage.strategy.left_out(history)
         untried = "nothing was left that the time would pay for"
         nothing = untried if left_out else nothing_promising(history)
@@ -168,9 +169,10 @@ class Agenda:
         return self._end_s - self._ending.bare_s(self.history, self._end_s)
 
     @property
-    def _until_search_ends(self) -> tuple[float, str]:
+    def _until_search_ends(self) -> tuple[float, Cause]:
         search_s = max(self._search_s, self._bold_s)
-        return max(0.0, search_s), SEARCH_ENDED if search_s < self._end_s else BUDGET_ENDED
+        ends_before = search_s < self._end_s
+        return max(0.0, search_s), Cause.SEARCH_ENDED if ends_before else Cause.BUDGET_ENDED
 
     def _stage_s(self, stage: Stage) -> float:
         """Seconds left for a stage: its share of its own and the later ones', less those used."""

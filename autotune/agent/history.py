@@ -11,6 +11,7 @@ from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import Space
 from autotune.storage.records import TrialRecord
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 
@@ -18,9 +19,6 @@ SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
 MAX_LOST = 2  # a trial that the infrastructure lost, or that took too long, is tried once more
-# Why a trial was cancelled, other than for what it showed.
-SEARCH_ENDED, BUDGET_ENDED = "the time for searching ended", "the budget ended"
-USER_STOPPED = "the user stopped the run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,28 +33,47 @@ class Done:
     num_ranks: int = 1
 
     @property
-    def throughput(self) -> float:
-        """Samples per second, 0 where nothing was measured."""
-        return self.result.measurement.throughput if self.result.measurement else 0.0
+    def is_measured(self) -> bool:
+        """Whether it has a throughput; failures and numerics checks have none."""
+        return self.result.measurement is not None
 
     @property
-    def total_s(self) -> float:
-        """Wall clock from submission to the device being free again."""
-        return self.result.total_s or 0.0
+    def throughput(self) -> float:
+        """Samples per second over all ranks.
+
+        Raises:
+            LookupError: when nothing was measured; `is_measured` tells.
+        """
+        if self.result.measurement is None:
+            raise LookupError(f"trial {self.number} has no throughput: nothing was measured")
+        return self.result.measurement.throughput
+
+    @property
+    def total_s(self) -> float | None:
+        """Wall clock from submission to the device being free again, None where unknown."""
+        return self.result.total_s
 
     @property
     def undiagnosed_s(self) -> float:
-        """The same without its diagnosis, which the next trial of the plan will not have."""
+        """The same without its diagnosis, which the next trial of the plan will not have.
+
+        Raises:
+            LookupError: when it is unknown.
+        """
+        if self.total_s is None:
+            raise LookupError(f"trial {self.number} does not say how long it took")
         diagnosis = self.result.diagnosis
         return self.total_s - (diagnosis.took_s if diagnosis else 0.0)
 
     @property
     def was_too_slow(self) -> bool:
         """Whether it was ended because it took too long, and not for want of time."""
-        result = self.result
-        if result.outcome is Outcome.CANCELLED:
-            return result.error not in (SEARCH_ENDED, BUDGET_ENDED, USER_STOPPED)
-        return result.outcome is Outcome.TIMEOUT
+        return self.result.outcome is Outcome.TIMEOUT or self.result.cause is Cause.TOO_SLOW
+
+
+def lengths_s(trials: Iterable[Done]) -> list[float]:
+    """Return how long the trials took, of those where that is known."""
+    return [trial.total_s for trial in trials if trial.total_s is not None]
 
 
 def done_from_records(records: list[TrialRecord]) -> tuple[Done, ...]:
@@ -133,14 +150,14 @@ class History:
         """
         known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
         unknown = [t for t in self.search if not t.result.outcome.is_about_plan]
-        lost = [t.plan for t in unknown if t.result.error != USER_STOPPED]
+        lost = [t.plan for t in unknown if t.result.cause is not Cause.USER_STOPPED]
         often = {p for p in lost if lost.count(p) >= MAX_LOST}
         return frozenset(known | often | self.cut_short).union(self.pending)
 
     @cached_property
     def cut_short(self) -> frozenset[Plan]:
         """Plans whose trial was cancelled because the time for searching ended."""
-        return frozenset(t.plan for t in self.search if t.result.error == SEARCH_ENDED)
+        return frozenset(t.plan for t in self.search if t.result.cause is Cause.SEARCH_ENDED)
 
     @cached_property
     def baseline(self) -> Done | None:
@@ -166,7 +183,7 @@ class History:
         return StartUps(ran, self.compiled_earlier, device_kind=device_kind)
 
     def figures(self, trial: Done) -> Figures:
-        """Return what the objective weighs of a trial."""
+        """Return what the objective weighs of a measured trial."""
         measurement = trial.result.measurement
         memory = measurement.memory_bytes if measurement else None
         return self.figures_of(trial.plan, trial.throughput, memory)
@@ -177,15 +194,13 @@ class History:
         return Figures(throughput=throughput, start_s=start_s, memory_bytes=memory_bytes)
 
     def value(self, trial: Done) -> float:
-        """Return how good the trial's plan is by the objective, 0 where it may not win."""
-        if not trial.throughput:
-            return 0.0
+        """Return how good a measured trial's plan is by the objective, 0 where it may not win."""
         return self.objective.value(self.figures(trial), self.figures(self.baseline or trial))
 
     @cached_property
     def ranking(self) -> tuple[Done, ...]:
         """Search trials measured to the end, best first, then those that are no good but fit."""
-        fit = [t for t in self.search if t.throughput and not _raced(t) and self.fits(t)]
+        fit = [t for t in self.search if t.is_measured and not _raced(t) and self.fits(t)]
         return tuple(sorted(fit, key=lambda t: (-self.value(t), -t.throughput, t.number)))
 
     @property

@@ -7,7 +7,7 @@ from autotune.agent.agenda import Agenda
 from autotune.agent.conclusion.conclude import conclude, unconfirmed
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.diagnosing import diagnosis_of
-from autotune.agent.history import USER_STOPPED, History, done_from_records
+from autotune.agent.history import History, done_from_records
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
@@ -19,12 +19,13 @@ from autotune.agent.startup import Process
 from autotune.clock import Budget
 from autotune.dispatch.runner import Finished, Runner
 from autotune.dispatch.trial_log import log_path
-from autotune.errors import ClusterError, StoreError
+from autotune.errors import ClusterError, DiskFullError, ResourceError
 from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState, Winner
 from autotune.storage.store import TrialStore
+from autotune.trials.cause import Cause
 from autotune.trials.request import Deadlines, RankPlace, TrialRequest
-from autotune.trials.result import Outcome, Purpose, TrialResult, is_disk_full
+from autotune.trials.result import Purpose, TrialResult
 
 _POLL_S = 0.5  # how long Ctrl-C may go unnoticed
 
@@ -95,12 +96,12 @@ class Search:
         Raises:
             WorkloadError: the baseline fails in the user's code.
             NothingRanError: not even a baseline could be measured.
-            StoreError: the store or the cluster failed; what was stored before is kept.
+            ResourceError: the store, the cluster or a disk failed; what was stored is kept.
         """
         try:
             self._loop()
             winner, state, reason = self._conclusion()
-        except StoreError:
+        except ResourceError:
             raise
         except KeyboardInterrupt:
             self._finish(RunState.INTERRUPTED, "interrupted twice", None)
@@ -154,7 +155,7 @@ class Search:
         self._runner.submit(self._request(number, proposal, *limit))
 
     def _request(
-        self, number: int, proposal: Proposal, give_up_after_s: float, give_up_reason: str
+        self, number: int, proposal: Proposal, give_up_after_s: float, give_up_cause: Cause
     ) -> TrialRequest:
         return TrialRequest(
             number=number,
@@ -172,7 +173,7 @@ class Search:
             ),
             interesting_above=self._agenda.interesting_above(proposal),
             give_up_after_s=give_up_after_s,
-            give_up_reason=give_up_reason,
+            give_up_cause=give_up_cause,
             memory_limit_bytes=self._settings.max_memory_bytes,
             place=RankPlace(world_size=proposal.num_ranks),
         )
@@ -194,8 +195,8 @@ class Search:
 
     def _check_disk(self, result: TrialResult) -> None:
         """Trials that follow would all end so, and say nothing about their plans."""
-        if result.outcome is Outcome.INFRA and is_disk_full(result.error):
-            raise StoreError(
+        if result.cause is Cause.DISK_FULL:
+            raise DiskFullError(
                 f"a trial found its disk full ({result.error}); free some space where trials "
                 f"write, as their logs do in {self._log_dir}, and type the same command again; "
                 "finished trials are kept"
@@ -203,7 +204,7 @@ class Search:
 
     def _cancel_all(self) -> None:
         for number in self._journal.running:
-            self._runner.cancel(number, USER_STOPPED)
+            self._runner.cancel(number, Cause.USER_STOPPED)
         while self._journal.running:
             self._collect(self._runner.wait(_POLL_S))
 

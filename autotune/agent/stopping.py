@@ -63,8 +63,8 @@ def sampled_without_gain(history: History, gain: float) -> int:
     """Return how many sampler trials ended since the best value last grew by more than `gain`."""
     best, count = 0.0, 0
     for trial in history.search:
-        value = history.value(trial)
-        if value > (1 + gain) * best and history.fits(trial):
+        value = history.value(trial) if trial.is_measured and history.fits(trial) else None
+        if value is not None and value > (1 + gain) * best:
             best, count = value, 0
         elif trial.purpose is Purpose.SAMPLER and trial.result.outcome.is_about_plan:
             count += 1

@@ -13,11 +13,11 @@ from autotune.cli.output import (
     print_json,
     print_table,
 )
+from autotune.report.as_json import query_view
 from autotune.report.words import (
     cell,
 )
 from autotune.storage.query import read_only_query
-from autotune.storage.views import query_view
 
 Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT statement.")]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Stop after this.")]

@@ -28,10 +28,10 @@ from autotune.cli.space import describe, rows
 from autotune.clock import Budget
 from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
+from autotune.report.as_json import run_view
 from autotune.report.words import go_on
 from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState
-from autotune.storage.views import run_view
 
 
 def run(

@@ -15,6 +15,7 @@ from autotune.cli.output import (
     print_lines,
     print_table,
 )
+from autotune.report.as_json import run_view
 from autotune.report.words import (
     UNKNOWN,
     duration,
@@ -22,7 +23,6 @@ from autotune.report.words import (
     speedup,
 )
 from autotune.storage.sql import open_store
-from autotune.storage.views import run_view
 
 OF_RUN = ("id", "name", "state", "workload", "num_trials", "used_s", "budget_s")
 OF_WINNER = ("baseline_throughput", "throughput", "speedup", "speedup_low", "speedup_high")

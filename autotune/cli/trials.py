@@ -15,6 +15,7 @@ from autotune.cli.output import (
     print_json,
     print_table,
 )
+from autotune.report.as_json import trial_view
 from autotune.report.words import (
     cell,
     changes_text,
@@ -26,7 +27,6 @@ from autotune.report.words import (
 from autotune.storage.selection import select_trials
 from autotune.storage.sql import open_store
 from autotune.storage.statistics import IN_FLIGHT
-from autotune.storage.views import trial_view
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or id, or `last`.")]
 Where = Annotated[

@@ -10,10 +10,10 @@ from autotune.dashboard.source import Source
 from autotune.errors import NotFoundError
 from autotune.export.contents import read_plan_file
 from autotune.export.plan_file import dump_plan
+from autotune.report.as_json import query_view, run_view
 from autotune.report.reading import read_run, read_trial, read_trials
 from autotune.report.tables import csv_text
 from autotune.storage.query import QueryResult, read_only_query
-from autotune.storage.views import query_view, run_view
 
 PREFIX = "/api/v1"
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]

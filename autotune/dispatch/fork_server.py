@@ -32,6 +32,7 @@ from autotune.dispatch.job import Failure, Job
 from autotune.dispatch.mark import mark_process
 from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all
 from autotune.dispatch.trial_log import redirect_output
+from autotune.trials.cause import cause_of
 from autotune.trials.forkable import is_forkable
 
 IMPORT = "import"
@@ -157,7 +158,10 @@ def _run(payload: bytes, writer: int) -> NoReturn:
             items.send(item)
     except BaseException as error:  # noqa: BLE001  nothing above this could handle it
         with contextlib.suppress(OSError):
-            items.send(Failure(error=repr(error), traceback=traceback.format_exc()))
+            failure = Failure(
+                error=repr(error), traceback=traceback.format_exc(), cause=cause_of(error)
+            )
+            items.send(failure)
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.trials.cause import Cause
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -30,6 +32,7 @@ class Failure:
 
     error: str
     traceback: str
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

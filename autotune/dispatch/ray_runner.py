@@ -19,6 +19,7 @@ from autotune.dispatch.site import Site
 from autotune.dispatch.trial_log import log_path
 from autotune.errors import ClusterError
 from autotune.search_space.hardware import Hardware
+from autotune.trials.cause import Cause
 from autotune.trials.request import RankPlace, TrialRequest
 from autotune.trials.result import Outcome
 
@@ -204,12 +205,12 @@ class RayRunner:
         self._running.remove(trial)
         return Finished(request=trial.request, result=trial.conclude(self._clock.now()))
 
-    def cancel(self, number: int, reason: str) -> None:
-        """End a running trial; it comes back from `wait` as `cancelled`, with `reason`."""
+    def cancel(self, number: int, cause: Cause) -> None:
+        """End a running trial; it comes back from `wait` as `cancelled`, with `cause`."""
         now = self._clock.now()
         for trial in self._running:
             if trial.request.number == number and trial.over_since is None:
-                trial.stop(Outcome.CANCELLED, reason, now)
+                trial.stop(Outcome.CANCELLED, cause.words, now, cause)
                 self._keep_deadlines(trial, now)
 
     def close(self) -> None:

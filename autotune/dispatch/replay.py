@@ -13,6 +13,7 @@ from autotune.clock import FakeClock
 from autotune.dispatch.runner import Finished
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
+from autotune.trials.cause import Cause
 from autotune.trials.interval import is_below, relative_half_width
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import Measurement, Outcome, Phase, TrialResult, Window
@@ -75,7 +76,7 @@ class ReplayRunner:
         if request.interesting_above is not None:
             result = raced(result, request.interesting_above)
         if duration_s is not None and duration_s < (result.total_s or 0.0):
-            result = _cancelled(request.give_up_reason, duration_s, result)
+            result = _cancelled(request.give_up_cause, duration_s, result)
         self._play(request, result, self._clock.now())
 
     def _play(self, request: TrialRequest, result: TrialResult, started_at: float) -> None:
@@ -102,12 +103,12 @@ class ReplayRunner:
         self._running = [played for played in self._running if played not in ended]
         return [Finished(request=played.request, result=played.result) for played in ended]
 
-    def cancel(self, number: int, reason: str) -> None:
-        """End a running trial; it comes back from `wait` as `cancelled`, with `reason`."""
+    def cancel(self, number: int, cause: Cause) -> None:
+        """End a running trial; it comes back from `wait` as `cancelled`, with `cause`."""
         for played in [p for p in self._running if p.request.number == number]:
             self._running.remove(played)
             lasted_s = self._clock.now() - played.started_at
-            ended = _cancelled(reason, lasted_s, played.result)
+            ended = _cancelled(cause, lasted_s, played.result)
             self._play(played.request, ended, played.started_at)
 
     def close(self) -> None:
@@ -163,9 +164,14 @@ def _of_windows(
     )
 
 
-def _cancelled(reason: str, lasted_s: float, whole: TrialResult) -> TrialResult:
-    phase = _phase_after(lasted_s, whole)
-    return TrialResult(outcome=Outcome.CANCELLED, error=reason, phase=phase, total_s=lasted_s)
+def _cancelled(cause: Cause, lasted_s: float, whole: TrialResult) -> TrialResult:
+    return TrialResult(
+        outcome=Outcome.CANCELLED,
+        cause=cause,
+        error=cause.words,
+        phase=_phase_after(lasted_s, whole),
+        total_s=lasted_s,
+    )
 
 
 def _phase_after(lasted_s: float, whole: TrialResult) -> Phase:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.search_space.hardware import Hardware
+from autotune.trials.cause import Cause
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import TrialResult
 
@@ -41,8 +42,8 @@ class Runner(Protocol):
     def wait(self, timeout_s: float) -> list[Finished]:
         """Return the trials that ended, waiting up to `timeout_s` for the first; may be empty."""
 
-    def cancel(self, number: int, reason: str) -> None:
-        """End a running trial; it comes back from `wait` as `cancelled`, with `reason`."""
+    def cancel(self, number: int, cause: Cause) -> None:
+        """End a running trial; it comes back from `wait` as `cancelled`, with `cause`."""
 
     def close(self) -> None:
         """Kill what still runs and give everything back. Safe to call twice."""

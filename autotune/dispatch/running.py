@@ -10,6 +10,7 @@ from typing import Any
 from autotune.dispatch.death import explain_death, lost
 from autotune.dispatch.job import Failure
 from autotune.dispatch.slot import Item, Remains
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import undiagnosed
 from autotune.trials.merge import merge
 from autotune.trials.request import TrialRequest
@@ -62,6 +63,7 @@ class RunningRank:
         elif isinstance(item, Failure):
             self.verdict = TrialResult(
                 outcome=Outcome.INFRA,
+                cause=item.cause,
                 error=f"autotune failed inside the trial: {item.error}",
                 traceback=item.traceback,
                 phase=self.phase,
@@ -162,11 +164,11 @@ class RunningTrial:
         if rank.phase is not Phase.START:
             self.worked[rank.phase] = self.worked.get(rank.phase, 0.0) + now - rank.phase_since
 
-    def stop(self, outcome: Outcome, error: str, now: float) -> None:
+    def stop(self, outcome: Outcome, error: str, now: float, cause: Cause | None = None) -> None:
         """Decide from outside how the trial ends."""
         first = self.ranks[0]
         self._leave_phase(first, now)
-        self.stopped = TrialResult(outcome=outcome, error=error, phase=first.phase)
+        self.stopped = TrialResult(outcome=outcome, error=error, phase=first.phase, cause=cause)
         self._kill_at(now)
 
     def deadline(self) -> float:
@@ -188,7 +190,8 @@ class RunningTrial:
     def expire(self, now: float) -> None:
         """Decide the end of a trial whose deadline has passed."""
         if now >= self._give_up_at():
-            self.stop(Outcome.CANCELLED, self.request.give_up_reason, now)
+            cause = self.request.give_up_cause
+            self.stop(Outcome.CANCELLED, cause.words, now, cause)
             return
         late = min(self._working(), key=lambda rank: rank.phase_since + self._allowed_s(rank))
         error = f"phase {late.phase.value} did not end within {self._allowed_s(late):g} s"

@@ -7,6 +7,7 @@ from typing import Any
 from autotune.errors import UsageError
 from autotune.export.values import split_plan
 from autotune.search_space.plan import Plan, Value
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import RunRecord, RunState, TrialRecord
 from autotune.storage.sql import SqlStore
 from autotune.trials.result import Outcome, Purpose
@@ -28,40 +29,30 @@ class PlanFile:
     Attributes:
         plan: complete or partial, with the workload's own knobs.
         ranks: the processes it was measured on, one per device.
-        throughput: samples per second.
-        speedup, speedup_low, speedup_high: over the baseline, with the 95 % interval.
-        memory_bytes: peak.
+        own: what the plan gave.
+        speedup: over the baseline.
         confirmed: measured again in fresh processes, interleaved with the baseline.
         how: how the numbers were obtained, in words.
-        baseline: the user's own configuration, with its throughput and peak.
+        baseline: the user's own configuration.
+        baseline_figures: what it gave.
         changes: for each changed knob why it is there, or what it is worth.
         remarks: lines the user must read.
         objective: what the plan was chosen for: its name, and what was asked for with it.
-        train_s, baseline_train_s: seconds for the samples to train on, where a number was given.
-        start_s, baseline_start_s: of these until the second step, with nothing compiled before.
         workload_path, workload_hash: the file, and the hash of its contents.
         hardware, versions: where it was measured.
     """
 
     plan: Plan
     ranks: int | None = None
-    throughput: float | None = None
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    memory_bytes: int | None = None
+    own: PlanFigures = field(default_factory=PlanFigures)
+    speedup: Interval | None = None
     confirmed: bool = False
     how: str | None = None
     baseline: Plan | None = None
-    baseline_throughput: float | None = None
-    baseline_memory_bytes: int | None = None
+    baseline_figures: PlanFigures = field(default_factory=PlanFigures)
     changes: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     objective: Mapping[str, Any] = field(default_factory=dict)
-    train_s: float | None = None
-    baseline_train_s: float | None = None
-    start_s: float | None = None
-    baseline_start_s: float | None = None
     workload_path: str | None = None
     workload_hash: str | None = None
     hardware: Mapping[str, Any] = field(default_factory=dict)
@@ -101,23 +92,15 @@ def plan_file_of(run: RunRecord) -> PlanFile:
     return PlanFile(
         plan=winner.plan,
         ranks=run.new.num_ranks,
-        throughput=winner.throughput,
+        own=winner.own,
         speedup=winner.speedup,
-        speedup_low=winner.speedup_low,
-        speedup_high=winner.speedup_high,
-        memory_bytes=winner.memory_bytes,
         confirmed=winner.confirmed,
         how=winner.how,
         baseline=run.new.baseline,
-        baseline_throughput=winner.baseline_throughput,
-        baseline_memory_bytes=winner.baseline_memory_bytes,
+        baseline_figures=winner.baseline,
         changes=winner.changes,
         remarks=winner.remarks,
         objective=run.new.objective,
-        train_s=winner.train_s,
-        baseline_train_s=winner.baseline_train_s,
-        start_s=winner.start_s,
-        baseline_start_s=winner.baseline_start_s,
         **_origin(run),
     )
 
@@ -135,12 +118,13 @@ def plan_file_of_trial(
     return PlanFile(
         plan=trial.plan,
         ranks=trial.num_ranks,
-        throughput=throughput,
-        speedup=throughput / baseline if throughput and baseline else None,
-        memory_bytes=measured.memory_bytes if measured else None,
+        own=PlanFigures(
+            throughput=throughput, memory_bytes=measured.memory_bytes if measured else None
+        ),
+        speedup=Interval(ratio=throughput / baseline) if throughput and baseline else None,
         how=_how(trial),
         baseline=_own_baseline(run, trial, own),
-        baseline_throughput=baseline,
+        baseline_figures=PlanFigures(throughput=baseline),
         **_origin(run),
     )
 

@@ -1,6 +1,7 @@
 """A plan file's contents as a document of plain values, and back, with every part checked."""
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 from autotune.agent.objectives.objective import ObjectiveName
@@ -9,6 +10,12 @@ from autotune.errors import PlanError, nearest
 from autotune.export.contents import PlanFile
 from autotune.export.values import checked_plan, split_plan
 from autotune.search_space.plan import SCHEMA_VERSION, Plan
+from autotune.storage.figures import (
+    Interval,
+    PlanFigures,
+    speedup_from_dict,
+    speedup_to_dict,
+)
 
 SECTIONS = (
     "schema_version",
@@ -24,6 +31,8 @@ SECTIONS = (
     "hardware",
     "versions",
 )
+_FIGURES = tuple(field.name for field in fields(PlanFigures))
+_SPEEDUP = tuple(speedup_to_dict(None))
 
 
 def to_document(file: PlanFile) -> dict[str, Any]:
@@ -35,22 +44,14 @@ def to_document(file: PlanFile) -> dict[str, Any]:
             **_plan_sections(file.plan),
             "objective": dict(file.objective),
             "result": {
-                "throughput": file.throughput,
-                "speedup": file.speedup,
-                "speedup_low": file.speedup_low,
-                "speedup_high": file.speedup_high,
-                "memory_bytes": file.memory_bytes,
-                "train_s": file.train_s,
-                "start_s": file.start_s,
+                **file.own.to_dict(),
+                **speedup_to_dict(file.speedup),
                 "confirmed": file.confirmed,
                 "how": file.how,
             },
             "baseline": {
                 **(_plan_sections(file.baseline) if file.baseline else {}),
-                "throughput": file.baseline_throughput,
-                "memory_bytes": file.baseline_memory_bytes,
-                "train_s": file.baseline_train_s,
-                "start_s": file.baseline_start_s,
+                **file.baseline_figures.to_dict(),
             },
             "changes": dict(file.changes),
             "remarks": list(file.remarks),
@@ -73,23 +74,15 @@ def from_document(document: Any) -> PlanFile:
     return PlanFile(
         plan=checked_plan(_mapping(sections, "plan"), _mapping(sections, "user_knobs")),
         ranks=_ranks(sections),
-        throughput=_number(result, "throughput"),
-        speedup=_number(result, "speedup"),
-        speedup_low=_number(result, "speedup_low"),
-        speedup_high=_number(result, "speedup_high"),
-        memory_bytes=_bytes(result),
+        own=_figures(result),
+        speedup=_speedup(result),
         confirmed=result.get("confirmed") is True,
         how=result.get("how"),
         baseline=_baseline(baseline),
-        baseline_throughput=_number(baseline, "throughput"),
-        baseline_memory_bytes=_bytes(baseline),
+        baseline_figures=_figures(baseline),
         changes=_mapping(sections, "changes"),
         remarks=tuple(sections.get("remarks") or ()),
         objective=_objective(sections),
-        train_s=_number(result, "train_s"),
-        baseline_train_s=_number(baseline, "train_s"),
-        start_s=_number(result, "start_s"),
-        baseline_start_s=_number(baseline, "start_s"),
         workload_path=workload.get("path"),
         workload_hash=workload.get("hash"),
         hardware=_mapping(sections, "hardware"),
@@ -173,6 +166,11 @@ def _ranks(sections: Mapping[str, Any]) -> int | None:
     raise PlanError(f"ranks is {ranks!r}; it must be a positive integer, or left out when unknown")
 
 
-def _bytes(section: Mapping[str, Any]) -> int | None:
-    value = _number(section, "memory_bytes")
-    return None if value is None else int(value)
+def _figures(section: Mapping[str, Any]) -> PlanFigures:
+    figures = PlanFigures.from_dict({name: _number(section, name) for name in _FIGURES})
+    memory = figures.memory_bytes
+    return figures if memory is None else replace(figures, memory_bytes=int(memory))
+
+
+def _speedup(section: Mapping[str, Any]) -> Interval | None:
+    return speedup_from_dict({name: _number(section, name) for name in _SPEEDUP})

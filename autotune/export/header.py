@@ -5,6 +5,7 @@ from pathlib import PurePath
 
 from autotune.agent.objectives.stored import objective_from
 from autotune.export.contents import PlanFile
+from autotune.storage.figures import Interval
 
 
 def header(file: PlanFile, file_name: str) -> list[str]:
@@ -24,20 +25,21 @@ def _gain(file: PlanFile) -> Iterator[str]:
     if file.baseline is not None and file.plan == file.baseline:
         yield "It is the baseline: nothing better was confirmed, so keep your own configuration."
     elif file.speedup is not None:
-        yield f"{file.speedup:.2f} times the speed of the baseline{_certainty(file)}."
-    if file.throughput is not None:
-        baseline = file.baseline_throughput
+        ratio, certainty = file.speedup.ratio, _certainty(file.speedup)
+        yield f"{ratio:.2f} times the speed of the baseline{certainty}."
+    if file.own.throughput is not None:
+        baseline = file.baseline_figures.throughput
         against = "" if baseline is None else f"; the baseline {baseline:,.1f}"
-        yield f"{file.throughput:,.1f} samples/s{against}."
+        yield f"{file.own.throughput:,.1f} samples/s{against}."
     if file.how:
         yield f"How: {file.how.rstrip('.')}."
     yield from file.remarks
 
 
-def _certainty(file: PlanFile) -> str:
-    if file.speedup_low is None or file.speedup_high is None:
+def _certainty(speedup: Interval) -> str:
+    if speedup.low is None or speedup.high is None:
         return ", not confirmed"
-    return f" (95 % interval {file.speedup_low:.2f} to {file.speedup_high:.2f})"
+    return f" (95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
 
 
 def _use(file: PlanFile, file_name: str) -> Iterator[str]:

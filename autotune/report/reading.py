@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from autotune.report.as_json import run_detail_view, trial_detail_view, trial_view
 from autotune.report.words import again
 from autotune.storage.records import RunRecord
 from autotune.storage.selection import Condition, count_trials, select_trials
 from autotune.storage.sql import SqlStore
-from autotune.storage.views import run_detail_view, trial_detail_view, trial_view
 from autotune.trials.result import Purpose
 
 

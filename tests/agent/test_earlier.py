@@ -6,6 +6,7 @@ import pytest
 
 from autotune.agent.proposers.earlier import Found, found_earlier
 from autotune.search_space.space import Narrowing
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
 from autotune.trials.result import Purpose
@@ -27,13 +28,9 @@ def winner(plan, *, kept_baseline=False):
         plan=plan,
         kept_baseline=kept_baseline,
         confirmed=True,
-        speedup=9.0,
-        speedup_low=8.9,
-        speedup_high=9.1,
-        throughput=450.0,
-        baseline_throughput=50.0,
-        memory_bytes=None,
-        baseline_memory_bytes=None,
+        speedup=Interval(ratio=9.0, low=8.9, high=9.1),
+        own=PlanFigures(throughput=450.0),
+        baseline=PlanFigures(throughput=50.0),
         how="",
     )
 

@@ -1,17 +1,17 @@
 """The whole loop on a replayed machine and a fake clock."""
 
-import copy
 import threading
 from dataclasses import replace
 
 import pytest
 
 from autotune.agent.history import SEARCH
-from autotune.errors import NothingRanError, StoreError, WorkloadError
+from autotune.errors import DiskFullError, NothingRanError, WorkloadError
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import Narrowing
 from autotune.storage.records import RunState, TrialRecord
 from autotune.storage.sql import open_store
+from autotune.trials.cause import Cause
 from autotune.trials.result import Outcome, Phase, Purpose, TrialResult
 from tests.agent.world import (
     CPU,
@@ -24,6 +24,7 @@ from tests.agent.world import (
     MLP_MODEL,
     Table,
     World,
+    as_after,
     ok,
     passed,
 )
@@ -39,7 +40,7 @@ def test_a_compilation_that_takes_longer_than_expected_is_learnt_from(compile_s,
     assert winner.plan["compile_mode"] != "off"
     given_up = [t.result for t in search_trials(table) if t.outcome is Outcome.CANCELLED]
     assert given_up
-    assert all("2.5 times as long as expected" in result.error for result in given_up)
+    assert all(result.cause is Cause.TOO_SLOW for result in given_up)
     assert sum(result.total_s for result in given_up) < 0.1 * 1800.0
 
 
@@ -86,7 +87,7 @@ def test_finds_the_best_of_a_launch_bound_mlp_at_the_same_batch():
     assert winner.plan["compile_mode"] == "reduce-overhead"
     assert winner.plan["optimizer_impl"] == "fused"
     assert winner.plan["precision"] not in ("bf16", "fp16")
-    assert winner.speedup_low > 2.5
+    assert winner.speedup.low > 2.5
 
 
 def test_an_input_bound_workload_gets_workers():
@@ -131,8 +132,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(whole_run, ended):
     assert len(expected) > ended
 
     world = World(GPT_MODEL, requests=whole.world.requests[:ended])
-    resumed = Table(world, GPT, 300, settings={}, store=copy.deepcopy(whole.store))
-    resumed.store.forget_after(ended, used[ended - 1])
+    store = as_after(ended, whole.store, used[ended - 1])
+    resumed = Table(world, GPT, 300, settings={}, store=store)
     assert resumed.search().run() == whole.record().winner
     assert [key(record) for record in resumed.store.trials(1)] == expected
 
@@ -273,7 +274,7 @@ def test_a_trial_cut_short_for_the_ending_says_so_and_is_not_run_again():
     table = overrunning(2, 5.5, Narrowing(knobs=("precision",)))
     table.search().run()
     cut, *later = table.store.trials(1)[1:]
-    assert (cut.outcome, cut.result.error) == (Outcome.CANCELLED, "the time for searching ended")
+    assert (cut.outcome, cut.result.cause) == (Outcome.CANCELLED, Cause.SEARCH_ENDED)
     assert cut.plan not in [record.plan for record in later]
 
 
@@ -324,11 +325,11 @@ def test_a_machine_that_always_fails_ends_the_run():
 
 def test_a_full_disk_ends_the_run_and_blames_no_plan():
     """The next trials would end so, too. The same run goes on when there is room again."""
-    full = replace(failing(Outcome.INFRA), error="OSError: [Errno 28] No space left on device")
+    full = failing(Outcome.INFRA, cause=Cause.DISK_FULL)
     table = Table(
         World(GPT_MODEL, fail=lambda request: full if request.number == 4 else None), GPT
     )
-    with pytest.raises(StoreError, match="free some space where trials write"):
+    with pytest.raises(DiskFullError, match="free some space where trials write"):
         table.search().run()
     assert table.record().state is RunState.RUNNING
     again = Table(World(GPT_MODEL), GPT, store=table.store)
@@ -341,13 +342,11 @@ def test_a_full_disk_ends_the_run_and_blames_no_plan():
 def test_what_ended_together_with_a_full_disk_is_kept():
     """Trials on three devices, the first of which finds the disk full."""
     crash = failing(Outcome.CRASH)
-    full = replace(
-        crash, outcome=Outcome.INFRA, error="OSError: [Errno 28] No space left on device"
-    )
+    full = failing(Outcome.INFRA, cause=Cause.DISK_FULL)
     ends = {2: full, 3: crash, 4: crash}
     three = replace(GPU, num_devices=3)
     table = Table(World(GPT_MODEL, hardware=three, fail=lambda r: ends.get(r.number)), GPT)
-    with pytest.raises(StoreError, match="free some space"):
+    with pytest.raises(DiskFullError, match="free some space"):
         table.search().run()
     outcomes = [trial.outcome for trial in table.store.trials(1)]
     assert outcomes == [Outcome.OK, Outcome.INFRA, Outcome.CRASH, Outcome.CRASH]
@@ -385,7 +384,7 @@ def test_the_winner_leaves_memory_headroom():
     winner = table.search().run()
     ran = [r.result.measurement for r in search_trials(table) if r.result.measurement]
     fastest = max(ran, key=lambda measurement: measurement.throughput)
-    assert fastest.memory_bytes > 0.95 * 34 * GIB >= winner.memory_bytes
+    assert fastest.memory_bytes > 0.95 * 34 * GIB >= winner.own.memory_bytes
     assert all(r.memory_limit_bytes == 34 * GIB for r in table.world.requests)
 
 
@@ -460,7 +459,7 @@ def test_an_ablation_that_beats_the_winner_is_confirmed_and_wins():
     table = Table(World(GPT_MODEL, fail=fast_without), GPT, budget_s=3600)
     winner = table.search().run()
     assert (winner.plan, winner.confirmed) == (better[0], True)
-    assert winner.throughput == pytest.approx(900.0, rel=0.01)
+    assert winner.own.throughput == pytest.approx(900.0, rel=0.01)
 
 
 def test_a_batch_that_turns_out_to_be_worth_nothing_is_given_back():
@@ -529,7 +528,7 @@ def test_the_stop_flag_ends_the_run_with_the_best_so_far():
     winner = table.search().run()
     assert not winner.confirmed
     assert winner.speedup is None
-    assert winner.throughput > 300
+    assert winner.own.throughput > 300
     assert table.store.trials(1)[-1].outcome is Outcome.CANCELLED
     assert table.record().state is RunState.INTERRUPTED
     assert not any(r.purpose is Purpose.CONFIRM for r in table.store.trials(1))

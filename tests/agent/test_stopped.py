@@ -7,9 +7,10 @@ import pytest
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.conclusion.numerics import next_check
 from autotune.agent.forecast.soundness import chance_to_run
-from autotune.agent.history import BUDGET_ENDED, SEARCH_ENDED, USER_STOPPED, Done, History
+from autotune.agent.history import Done, History
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.space import build_space
+from autotune.trials.cause import Cause
 from autotune.trials.result import Outcome, Phase, Purpose, TrialResult
 from tests.agent.world import GIB, GPT, GPT_MODEL, GPU, MLP, MLP_MODEL, Table, World, ok, passed
 
@@ -20,8 +21,8 @@ CRASH = TrialResult(outcome=Outcome.CRASH, error="died", total_s=5.0)
 LOST = TrialResult(outcome=Outcome.INFRA, error="a node was lost")
 
 
-def stopped(error, phase=Phase.FIRST_STEP):
-    return TrialResult(outcome=Outcome.CANCELLED, error=error, phase=phase, total_s=5.0)
+def stopped(cause, phase=Phase.FIRST_STEP):
+    return TrialResult(outcome=Outcome.CANCELLED, cause=cause, phase=phase, total_s=5.0)
 
 
 def history(*trials):
@@ -34,30 +35,30 @@ def history(*trials):
     return History(space=SPACE, memory_cap_bytes=133 * GIB, done=done)
 
 
-@pytest.mark.parametrize("error", [USER_STOPPED, SEARCH_ENDED, BUDGET_ENDED])
-def test_compiling_is_not_blamed_for_what_was_stopped_meanwhile(error):
+@pytest.mark.parametrize("cause", [Cause.USER_STOPPED, Cause.SEARCH_ENDED, Cause.BUDGET_ENDED])
+def test_compiling_is_not_blamed_for_what_was_stopped_meanwhile(cause):
     """Two devices compile when somebody presses Ctrl-C; the run goes on with compiled plans."""
-    seen = history(*((plan, Purpose.PRESET, stopped(error)) for plan in COMPILED))
+    seen = history(*((plan, Purpose.PRESET, stopped(cause)) for plan in COMPILED))
     other = SPACE.plan({"compile_mode": "default"})
     assert chance_to_run(other, seen) == 1.0
-    given_up = stopped("given up: 2.5 times as long as expected")
+    given_up = stopped(Cause.TOO_SLOW)
     seen = history(*((plan, Purpose.PRESET, given_up) for plan in COMPILED))
     assert chance_to_run(other, seen) < 0.2
 
 
 def test_a_plan_that_the_user_stopped_twice_is_tried_again():
     """What was lost or given up twice is not."""
-    for error, again in ((USER_STOPPED, True), ("given up: slow", False)):
-        seen = history(*[(HALF, Purpose.PRESET, stopped(error))] * 2)
+    for cause, again in ((Cause.USER_STOPPED, True), (Cause.TOO_SLOW, False)):
+        seen = history(*[(HALF, Purpose.PRESET, stopped(cause))] * 2)
         assert (HALF not in seen.tried) is again
 
 
 @pytest.mark.parametrize(
     ("ends", "again"),
     [
-        ([stopped(USER_STOPPED)], True),
+        ([stopped(Cause.USER_STOPPED)], True),
         ([LOST], True),
-        ([LOST, stopped(USER_STOPPED), LOST], False),
+        ([LOST, stopped(Cause.USER_STOPPED), LOST], False),
         ([CRASH], False),
         ([TrialResult(outcome=Outcome.OK, numerics=passed())], False),
     ],
@@ -68,7 +69,7 @@ def test_a_check_that_was_stopped_is_run_again(ends, again):
     assert (next_check(HALF, seen) is not None) is again
 
 
-@pytest.mark.parametrize(("end", "again"), [(stopped(USER_STOPPED), True), (CRASH, False)])
+@pytest.mark.parametrize(("end", "again"), [(stopped(Cause.USER_STOPPED), True), (CRASH, False)])
 def test_what_a_setting_is_worth_is_asked_again(end, again):
     """When the trial that was to show it was stopped."""
     both = SPACE.plan({"precision": "bf16", "optimizer_impl": "fused"})

@@ -1,7 +1,6 @@
 """Runs whose trials have several devices: scouts on one device each, then all devices."""
 
 import contextlib
-import copy
 import random
 import threading
 from dataclasses import replace
@@ -17,7 +16,7 @@ from autotune.search_space.space import Narrowing
 from autotune.storage.records import RunState
 from autotune.storage.sql import open_store
 from autotune.trials.result import Outcome, Phase, Purpose, TrialResult
-from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World
+from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World, as_after
 
 FOUR = replace(GPU, num_devices=4, num_cores=64)
 AMONG_RANKS = {
@@ -321,8 +320,8 @@ def test_a_killed_run_goes_on_in_the_stage_it_was_in(whole_run, where):
     }[where]
     assert ended < len(records)
     world = Metronome(SMALL, hardware=FOUR, requests=whole.world.requests[:ended])
-    resumed = Table(world, GPT, 400, settings={}, store=copy.deepcopy(whole.store), num_ranks=4)
-    resumed.store.forget_after(ended, used[ended - 1])
+    store = as_after(ended, whole.store, used[ended - 1])
+    resumed = Table(world, GPT, 400, settings={}, store=store, num_ranks=4)
     assert resumed.search().run() == whole.record().winner
     assert [key(r) for r in resumed.store.trials(1)] == [key(r) for r in records]
 
@@ -331,12 +330,11 @@ def test_a_longer_budget_does_not_bring_the_scouts_back(whole_run):
     """Once the ranks have begun with what was found, a resumed run stays with them."""
     whole, used = whole_run
     ended = 2 + max(r.number for r in whole.store.trials(1) if r.num_ranks == 1)
-    store, stopped = copy.deepcopy(whole.store), threading.Event()
+    store, stopped = as_after(ended, whole.store, used[ended - 1]), threading.Event()
     world = Metronome(SMALL, hardware=FOUR, requests=whole.world.requests[:ended])
     resumed = Table(world, GPT, 4000, {"patience": 100}, store=store, num_ranks=4)
     resumed.is_stopped = stopped.is_set
     resumed.observer.on_submit = lambda number, proposal: number > ended + 3 and stopped.set()
-    store.forget_after(ended, used[ended - 1])
     resumed.search().run()
     assert {r.num_ranks for r in resumed.store.trials(1)[ended:]} == {4}
 

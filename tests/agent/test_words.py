@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from autotune.agent.conclusion.conclude import conclude
 from autotune.agent.conclusion.explain import changes, remarks
-from autotune.agent.history import SEARCH_ENDED
 from autotune.agent.proposers.reasons import why_faster
 from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.stopping import nothing_promising
 from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
+from autotune.trials.cause import Cause
 from tests.agent.test_proposers import CRASH, history
 from tests.agent.world import GPT, GPU, ok
 
@@ -84,8 +84,8 @@ def test_a_plan_that_was_cut_short_is_not_run_again():
     """A plan that was given up for other reasons may get another chance."""
     plans = [{"precision": "bf16"}, {"precision": "fp16"}]
     cut, other = (
-        replace(CRASH, outcome=CRASH.outcome.CANCELLED, error=error)
-        for error in (SEARCH_ENDED, "the user stopped the run")
+        replace(CRASH, outcome=CRASH.outcome.CANCELLED, cause=cause)
+        for cause in (Cause.SEARCH_ENDED, Cause.USER_STOPPED)
     )
     seen = history(({}, ok(50.0)), (plans[0], cut), (plans[1], other))
     assert seen.space.plan(plans[0]) in seen.tried

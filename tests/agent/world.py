@@ -18,6 +18,7 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import Narrowing, Space, build_space
+from autotune.storage.memory import MemoryStore
 from autotune.storage.records import NewRun, RunRecord
 from autotune.storage.store import TrialStore
 from autotune.trials.request import TrialRequest
@@ -29,7 +30,6 @@ from autotune.trials.result import (
     Purpose,
     TrialResult,
 )
-from tests.agent.memory_store import MemoryStore
 
 GIB = 2**30
 
@@ -274,6 +274,19 @@ class Recorder(SilentObserver):
 
     def on_note(self, text: str) -> None:
         self.notes.append(text)
+
+
+def as_after(number: int, store: TrialStore, used_s: float) -> TrialStore:
+    """Return a store like this one was when trial `number` of its run had just ended."""
+    earlier, (run,) = MemoryStore(), store.runs()
+    earlier.create_run(run.new)
+    for trial in store.trials(run.id)[:number]:
+        words = trial.reason, trial.log_path
+        earlier.start_trial(
+            1, trial.number, trial.plan, trial.purpose, *words, num_ranks=trial.num_ranks
+        )
+        earlier.finish_trial(1, trial.number, trial.result, used_s)
+    return earlier
 
 
 @dataclass

@@ -8,9 +8,9 @@ import pytest
 from autotune.export.plan_file import load_plan_file
 from autotune.search_space.plan import Plan
 from autotune.storage.sql import open_store
+from autotune.storage.testing import make_run
 from autotune.trials.result import Purpose
 from tests.agent.world import ok
-from tests.storage.conftest import make_run
 
 ALONE = Plan.of({"precision": "fp32", "batch_size": 16})
 SCOUT = Plan.of({"precision": "bf16", "batch_size": 16})
@@ -72,4 +72,4 @@ def test_an_exported_trial_is_for_its_own_ranks(
     """A scout's plan is for one rank, and is compared with the baseline on one."""
     assert autotune("export", "last", "--trial", str(number), "-o", "trial.yaml")[0] == 0
     file = load_plan_file(tmp_path / "trial.yaml")
-    assert (file.ranks, file.speedup, file.baseline) == (ranks, speedup, baseline)
+    assert (file.ranks, file.speedup.ratio, file.baseline) == (ranks, speedup, baseline)

@@ -18,11 +18,12 @@ from autotune.cli.runs import runs
 from autotune.cli.show import print_winner, show
 from autotune.cli.trials import trials
 from autotune.errors import StoreError, UsageError
+from autotune.report.as_json import winner_view
 from autotune.search_space.bound import Bound
 from autotune.search_space.plan import Plan
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import NewRun, RunState, Winner
 from autotune.storage.sql import open_store
-from autotune.storage.views import winner_view
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import (
     Measurement,
@@ -94,13 +95,9 @@ WINNER = Winner(
     plan=LOADED,
     kept_baseline=False,
     confirmed=True,
-    speedup=2.1,
-    speedup_low=2.05,
-    speedup_high=2.15,
-    throughput=210.0,
-    baseline_throughput=100.0,
-    memory_bytes=3 * 2**30,
-    baseline_memory_bytes=4 * 2**30,
+    speedup=Interval(ratio=2.1, low=2.05, high=2.15),
+    own=PlanFigures(throughput=210.0, memory_bytes=3 * 2**30),
+    baseline=PlanFigures(throughput=100.0, memory_bytes=4 * 2**30),
     how="3 fresh processes each.",
     changes={"precision": "worth 50 %"},
     remarks=("Watch the learning rate.",),
@@ -193,8 +190,7 @@ def test_an_empty_store_has_no_runs(tmp_path):
 
 def test_a_winner_that_was_not_confirmed_is_called_so(capsys):
     """Measured in one process, it is shown without a speed-up and without an interval."""
-    interval = {"speedup": None, "speedup_low": None, "speedup_high": None}
-    winner = replace(WINNER, confirmed=False, **interval)
+    winner = replace(WINNER, confirmed=False, speedup=None)
     print_winner(winner_view(winner, BASELINE))
     out = capsys.readouterr().out
     assert "not confirmed" in out
@@ -204,8 +200,11 @@ def test_a_winner_that_was_not_confirmed_is_called_so(capsys):
 
 def test_a_training_time_stands_beside_the_throughput(capsys):
     """Where it was looked for: start-up and the whole of it, for baseline and winner."""
-    times = {"start_s": 12.0, "baseline_start_s": 1.5, "train_s": 3900.0}
-    winner = replace(WINNER, **times, baseline_train_s=7800.0)
+    winner = replace(
+        WINNER,
+        own=replace(WINNER.own, start_s=12.0, train_s=3900.0),
+        baseline=replace(WINNER.baseline, start_s=1.5, train_s=7800.0),
+    )
     print_winner(winner_view(winner, BASELINE))
     out = " ".join(capsys.readouterr().out.split())
     assert "start-up to train" in out
@@ -215,8 +214,8 @@ def test_a_training_time_stands_beside_the_throughput(capsys):
 
 def test_a_plan_that_is_smaller_and_slower_is_no_speed_up(capsys):
     """Its speed is called its speed."""
-    slower = {"speedup": 0.95, "speedup_low": 0.94, "speedup_high": 0.96}
-    print_winner(winner_view(replace(WINNER, **slower), BASELINE))
+    slower = Interval(ratio=0.95, low=0.94, high=0.96)
+    print_winner(winner_view(replace(WINNER, speedup=slower), BASELINE))
     assert "Speed 0.95x (0.94 to 0.96), 95 % interval" in capsys.readouterr().out
 
 

@@ -21,7 +21,7 @@ from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import load_plan_file
 from autotune.storage.driver import this_driver
 from autotune.storage.sql import open_store
-from tests.storage.conftest import make_run
+from autotune.storage.testing import make_run
 from tests.trials.conftest import TINY
 
 REPOSITORY = Path(__file__).parents[2]
@@ -255,7 +255,7 @@ def test_a_faster_plan_that_starts_too_late_keeps_the_baseline(autotune, tmp_pat
     assert winner["train_s"] == winner["baseline_train_s"] < PREPARING_S
     written = load_plan_file(tmp_path / "plan.yaml")
     assert written.objective == run["objective"]
-    assert written.train_s == pytest.approx(winner["train_s"])
+    assert written.own.train_s == pytest.approx(winner["train_s"])
     assert "40 samples" in autotune("show", "last")[1]
 
 

@@ -1,10 +1,11 @@
 """A store that is made in no time, with a bit of everything."""
 
 from autotune.search_space.plan import Plan
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
+from autotune.storage.testing import make_measurement, make_run
 from autotune.trials.result import Outcome, Purpose, TrialResult
-from tests.storage.conftest import make_measurement, make_run
 
 BASELINE = make_run().baseline
 BF16 = Plan.of({**BASELINE.values, "precision": "bf16"})
@@ -30,13 +31,9 @@ def fill(url: str) -> None:
         plan=BF16,
         kept_baseline=False,
         confirmed=True,
-        speedup=2.0,
-        speedup_low=1.9,
-        speedup_high=2.1,
-        throughput=200.0,
-        baseline_throughput=100.0,
-        memory_bytes=2**30,
-        baseline_memory_bytes=2**31,
+        speedup=Interval(ratio=2.0, low=1.9, high=2.1),
+        own=PlanFigures(throughput=200.0, memory_bytes=2**30),
+        baseline=PlanFigures(throughput=100.0, memory_bytes=2**31),
         how="3 fresh processes each",
     )
     store.finish_run(run.id, RunState.DONE, stop_reason="done", used_s=9.0, winner=winner)

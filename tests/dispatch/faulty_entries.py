@@ -95,6 +95,13 @@ def broken(request: TrialRequest) -> Items:
     raise LookupError("a bug of ours")
 
 
+def without_room(request: TrialRequest) -> Items:
+    """Write to a device that is always full, outside of what a trial turns into its result."""
+    yield Phase.BUILD
+    with Path("/dev/full").open("w") as full:
+        full.write("one word")
+
+
 def _nothing(request: TrialRequest) -> None:
     pass
 

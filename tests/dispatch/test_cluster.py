@@ -8,6 +8,7 @@ import pytest
 from autotune.dispatch.ray_runner import RayRunner
 from autotune.dispatch.site import ClusterSite
 from autotune.errors import ClusterError, WorkloadError
+from autotune.trials.cause import Cause
 from autotune.trials.request import RankPlace
 from autotune.trials.result import Outcome
 from tests.trials.conftest import TINY
@@ -81,7 +82,7 @@ def test_a_lost_node_costs_its_trial_and_not_the_run(cluster, runner, make_reque
     cluster.remove_node(cluster.list_all_nodes()[1], allow_graceful=False)
     (lost,) = runner.wait(300.0)
     assert lost.result.outcome is Outcome.INFRA
-    runner.cancel(({1, 2} - {lost.request.number}).pop(), "enough")
+    runner.cancel(({1, 2} - {lost.request.number}).pop(), Cause.USER_STOPPED)
     assert len(runner.wait(300.0)) == 1
     assert runner.capacity == 1
     runner.submit(make_request("none", number=4))

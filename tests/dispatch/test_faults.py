@@ -7,6 +7,7 @@ import pytest
 
 from autotune.dispatch import trial_log
 from autotune.dispatch.reaper import living
+from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.request import Deadlines
 from autotune.trials.result import Outcome, Phase
@@ -52,7 +53,8 @@ def test_an_endless_loop_ends_at_the_deadline(run_one, fault):
 def test_the_budget_ends_a_trial(run_one):
     """`give_up_after_s` cancels a trial in whatever phase it is."""
     result = run_one("python_loop", give_up_after_s=0.2)
-    assert (result.outcome, result.error) == (Outcome.CANCELLED, "the budget ended")
+    assert (result.outcome, result.cause) == (Outcome.CANCELLED, Cause.BUDGET_ENDED)
+    assert result.error == "the budget ended"
 
 
 @pytest.mark.parametrize(
@@ -105,12 +107,13 @@ def test_what_starts_trials_costs_one_trial_when_it_dies(run_one, runner, make_r
     assert run_one("none").outcome is Outcome.OK
 
 
-def test_cancel_brings_the_trial_back_with_its_reason(runner, make_request):
+def test_cancel_brings_the_trial_back_with_its_cause(runner, make_request):
     """A cancelled trial comes back from `wait` once."""
     runner.submit(make_request("python_loop", number=3))
-    runner.cancel(3, "the user stopped the run")
+    runner.cancel(3, Cause.USER_STOPPED)
     (finished,) = runner.wait(300.0)
     assert finished.result.outcome is Outcome.CANCELLED
+    assert finished.result.cause is Cause.USER_STOPPED
     assert finished.result.error == "the user stopped the run"
     assert runner.wait(0.0) == []
 
@@ -152,6 +155,14 @@ def test_a_bug_of_ours_is_not_about_the_plan(run_one, runner, monkeypatch):
     assert result.outcome is Outcome.INFRA
     assert "a bug of ours" in str(result.error)
     assert "faulty_entries.py" in str(result.traceback)
+    assert result.cause is None
+
+
+def test_a_disk_that_is_full_beside_the_trial_is_its_cause(run_one, runner, monkeypatch):
+    """Also where the exception escapes the code that turns exceptions into results."""
+    monkeypatch.setattr(runner, "_entry", "faulty_entries:without_room")
+    result = run_one("none")
+    assert (result.outcome, result.cause) == (Outcome.INFRA, Cause.DISK_FULL)
 
 
 def test_a_death_before_the_first_phase_is_noticed(run_one, runner, monkeypatch):

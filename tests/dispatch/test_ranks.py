@@ -10,6 +10,7 @@ from autotune.dispatch.ray_runner import DEFAULT_ENTRY, RayRunner
 from autotune.dispatch.reaper import RUN_VARIABLE, TRIAL_VARIABLE, find, has_mark
 from autotune.dispatch.site import LocalSite
 from autotune.search_space.plan import Plan
+from autotune.trials.cause import Cause
 from autotune.trials.request import Deadlines, RankPlace
 from autotune.trials.result import Outcome
 from tests.trials.conftest import QUICK, TINY
@@ -140,7 +141,7 @@ def test_one_device_trials_run_side_by_side(pair, make_request):
     with pytest.raises(RuntimeError, match="0 devices are free"):
         pair.submit(make_request("none", number=3, **alone))
     for number in (1, 2):
-        pair.cancel(number, "enough")
+        pair.cancel(number, Cause.USER_STOPPED)
     ended = {f.request.number for _ in range(2) for f in pair.wait(300.0)}
     assert ended == {1, 2}
 

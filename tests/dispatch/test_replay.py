@@ -7,6 +7,7 @@ import pytest
 from autotune.clock import FakeClock
 from autotune.dispatch.replay import ReplayRunner
 from autotune.search_space.plan import Plan
+from autotune.trials.cause import Cause
 from autotune.trials.result import Outcome, TrialResult
 from tests.dispatch.test_table import measured
 
@@ -49,6 +50,7 @@ def test_the_budget_ends_a_replayed_trial(replay, clock, make_request):
     replay.submit(make_request("long", give_up_after_s=5.0))
     (finished,) = replay.wait(1000.0)
     assert finished.result.outcome is Outcome.CANCELLED
+    assert finished.result.cause is Cause.BUDGET_ENDED
     assert clock.now() == 105.0
 
 
@@ -56,9 +58,12 @@ def test_cancel_ends_a_replayed_trial_now(replay, clock, make_request):
     """A cancelled trial comes back at once, with the reason and the time it took."""
     replay.submit(make_request("long", number=4))
     replay.wait(20.0)
-    replay.cancel(4, "enough")
+    replay.cancel(4, Cause.USER_STOPPED)
     (finished,) = replay.wait(1000.0)
-    assert (finished.result.outcome, finished.result.error) == (Outcome.CANCELLED, "enough")
+    assert (finished.result.outcome, finished.result.cause) == (
+        Outcome.CANCELLED,
+        Cause.USER_STOPPED,
+    )
     assert finished.result.total_s == 20.0
     assert clock.now() == 120.0
 

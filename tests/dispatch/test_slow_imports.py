@@ -6,6 +6,7 @@ import pytest
 
 from autotune.dispatch.ray_runner import RayRunner
 from autotune.dispatch.site import LocalSite
+from autotune.trials.cause import Cause
 from autotune.trials.request import RankPlace
 from autotune.trials.result import Outcome
 
@@ -29,12 +30,12 @@ def slow_pair(cpu, entries_importable, tmp_path, monkeypatch):
 def test_a_trial_that_waits_for_imports_can_be_stopped(slow_pair, make_request, tmp_path):
     """By Ctrl-C and by the budget; afterwards its devices are free, and trials run."""
     slow_pair.submit(make_request("none", number=1, place=TWO))
-    slow_pair.cancel(1, "the user stopped the run")
+    slow_pair.cancel(1, Cause.USER_STOPPED)
     (stopped,) = slow_pair.wait(300.0)
-    assert stopped.result.error == "the user stopped the run"
+    assert stopped.result.cause is Cause.USER_STOPPED
     slow_pair.submit(make_request("none", number=2, place=TWO, give_up_after_s=0.5))
     (late,) = slow_pair.wait(300.0)
-    assert late.result.error == "the budget ended"
+    assert late.result.cause is Cause.BUDGET_ENDED
     assert not (tmp_path / "gate").exists()
     (tmp_path / "gate").touch()
     slow_pair.submit(make_request("none", number=3, place=TWO))

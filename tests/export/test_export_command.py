@@ -7,6 +7,7 @@ import pytest
 
 from autotune.export.plan_file import load_plan_file
 from autotune.search_space.plan import Plan
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import NewRun, RunState, Winner
 from autotune.storage.sql import open_store
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
@@ -58,13 +59,9 @@ def winner():
         plan=FASTER,
         kept_baseline=False,
         confirmed=True,
-        speedup=1.5,
-        speedup_low=1.4,
-        speedup_high=1.6,
-        throughput=150.0,
-        baseline_throughput=100.0,
-        memory_bytes=2**30,
-        baseline_memory_bytes=2**31,
+        speedup=Interval(ratio=1.5, low=1.4, high=1.6),
+        own=PlanFigures(throughput=150.0, memory_bytes=2**30),
+        baseline=PlanFigures(throughput=100.0, memory_bytes=2**31),
         how="2 fresh processes each",
         changes={"precision": "less to move"},
     )
@@ -106,9 +103,10 @@ def test_export_writes_the_winner(concluded, export):
     assert (status, out) == (0, "written: fast.toml\n"), err
     file = load_plan_file(concluded / "fast.toml")
     assert (file.plan, file.baseline) == (FASTER, BASELINE)
-    assert (file.speedup, file.speedup_low, file.speedup_high) == (1.5, 1.4, 1.6)
-    assert (file.throughput, file.baseline_throughput, file.confirmed) == (150.0, 100.0, True)
-    assert (file.memory_bytes, file.baseline_memory_bytes) == (2**30, 2**31)
+    assert file.speedup == Interval(ratio=1.5, low=1.4, high=1.6)
+    assert file.own == PlanFigures(throughput=150.0, memory_bytes=2**30)
+    assert file.baseline_figures == PlanFigures(throughput=100.0, memory_bytes=2**31)
+    assert file.confirmed
     assert file.changes == {"precision": "less to move"}
     assert (file.workload_path, file.workload_hash) == ("/home/ada/model.py", "0123456789ab")
     assert (file.hardware, file.versions) == ({"device_name": "a processor"}, {"torch": "2.13.0"})
@@ -120,8 +118,9 @@ def test_export_writes_a_trial(folder, export):
     assert status == 0, err
     (folder / "plan").rename(folder / "plan.json")
     file = load_plan_file(folder / "plan.json")
-    assert (file.plan, file.throughput, file.speedup) == (FASTER, 150.0, 1.5)
-    assert (file.speedup_low, file.confirmed, file.memory_bytes) == (None, False, 2**29)
+    assert (file.plan, file.speedup) == (FASTER, Interval(ratio=1.5))
+    assert file.own == PlanFigures(throughput=150.0, memory_bytes=2**29)
+    assert not file.confirmed
     assert file.how == "trial 2, measured once and not confirmed"
 
 
@@ -130,7 +129,7 @@ def test_export_writes_a_failed_trial(folder, export):
     status, _, err = export("last", "--trial", "3")
     assert status == 0, err
     file = load_plan_file(folder / "plan.yaml")
-    assert (file.plan, file.throughput, file.speedup) == (FASTER, None, None)
+    assert (file.plan, file.own, file.speedup) == (FASTER, PlanFigures(), None)
     assert file.how == "trial 3 gave no measurement: oom"
 
 

@@ -16,27 +16,21 @@ from autotune.export.plan_file import (
     write_plan_file,
 )
 from autotune.search_space.plan import Plan
+from autotune.storage.figures import Interval, PlanFigures
 
 BASELINE = Plan.of({"compile_mode": "off", "precision": "fp32", "workers": 0, "attention": "sdpa"})
 WINNER = PlanFile(
     plan=Plan.of({"compile_mode": "off", "precision": "bf16", "workers": 0, "attention": "flex"}),
     ranks=4,
-    throughput=12_345.6,
-    speedup=2.13,
-    speedup_low=2.1,
-    speedup_high=2.15,
-    memory_bytes=3 * 2**30,
+    own=PlanFigures(throughput=12_345.6, memory_bytes=3 * 2**30, train_s=820.5, start_s=10.5),
+    speedup=Interval(ratio=2.13, low=2.1, high=2.15),
     confirmed=True,
     how="3 fresh processes each",
     baseline=BASELINE,
-    baseline_throughput=5_796.1,
+    baseline_figures=PlanFigures(throughput=5_796.1, train_s=1726.1, start_s=0.8),
     changes={"precision": "tensor cores: 1.9x"},
     remarks=("the batch is the same",),
     objective={"name": "time-to-train", "train_samples": 10_000_000},
-    train_s=820.5,
-    baseline_train_s=1726.1,
-    start_s=10.5,
-    baseline_start_s=0.8,
     workload_path="/home/ada/model.py",
     workload_hash="0123456789ab",
     hardware={"device_name": "NVIDIA H200", "capability": [9, 0]},
@@ -93,7 +87,7 @@ def test_header_says_what_it_gave_and_how_to_use_it():
 
 def test_header_of_a_kept_baseline():
     """A file that holds the baseline says so instead of boasting with a ratio."""
-    kept = PlanFile(plan=BASELINE, baseline=BASELINE, speedup=1.0)
+    kept = PlanFile(plan=BASELINE, baseline=BASELINE, speedup=Interval(ratio=1.0))
     assert "keep your own configuration" in dump_plan(kept)
     assert "times the speed" not in dump_plan(kept)
 

@@ -1,13 +1,22 @@
-"""Stores for tests, and what goes into them."""
+"""Stores for tests. Their tables are made once: copied for each test, or emptied before it."""
 
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
-from autotune.search_space.plan import Plan
+from autotune.storage import wide
+from autotune.storage.database import Database
+from autotune.storage.location import locate
 from autotune.storage.records import NewRun
 from autotune.storage.sql import SqlStore, open_store
-from autotune.trials.result import Measurement, Window
+from autotune.storage.tables import Base
+from autotune.storage.testing import make_measurement, make_run
+from autotune.trials.result import Measurement
+from tests.conftest import new_schema
 
 
 @pytest.fixture
@@ -18,54 +27,55 @@ def store(url: str) -> Iterator[SqlStore]:
     opened.close()
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a store's tables and nothing in them."""
+    file = tmp_path_factory.mktemp("template") / "autotune.db"
+    open_store(str(file)).close()
+    return file
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """The URL of a file with an empty store."""
+    shutil.copy(sqlite_template, tmp_path / "autotune.db")
+    return f"sqlite:///{tmp_path}/autotune.db"
+
+
+@pytest.fixture(scope="session")
+def postgres_store_url(postgres_folder: Path) -> str:
+    """The URL of a store that tests use one after the other."""
+    url = new_schema(postgres_folder)
+    open_store(url).close()
+    return url
+
+
+@pytest.fixture
+def postgres_url(postgres_store_url: str) -> str:
+    """The URL of an empty store."""
+    database = Database(locate(postgres_store_url))
+    with closing(database), database.writing() as session:
+        session.execute(text(f"TRUNCATE {', '.join(Base.metadata.tables)} RESTART IDENTITY"))
+        wide.drop_view(session.connection())
+        wide.create_view(session)
+    return postgres_store_url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database that holds nothing, once for each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/empty.db"
+    return new_schema(request.getfixturevalue("postgres_folder"))
+
+
 @pytest.fixture
 def new_run() -> Callable[..., NewRun]:
     """Make a run that is about to start; keywords change its fields."""
     return make_run
 
 
-def make_run(**changes: object) -> NewRun:
-    """Return a run of a small workload."""
-    values: dict[str, object] = {
-        "key": "key",
-        "name": None,
-        "workload_path": "/home/me/model.py",
-        "workload_hash": "abc",
-        "hardware": {"device_name": "cpu", "num_cores": 2},
-        "facts": {"batch_size": 32},
-        "options": {"numerics": "precision"},
-        "baseline": Plan.of({"precision": "fp32", "workers": 0, "pin_memory": False}),
-        "budget_s": 60.0,
-        "driver": "host:1:1",
-    }
-    return NewRun(**{**values, **changes})  # type: ignore[arg-type]
-
-
 @pytest.fixture
 def measurement() -> Callable[..., Measurement]:
     """Make a measurement of a throughput; keywords change its fields."""
     return make_measurement
-
-
-def make_measurement(throughput: float, **changes: object) -> Measurement:
-    """Return a complete measurement with two windows."""
-    window = Window(steps=10, samples=320, seconds=0.25, data_wait_s=0.01)
-    values: dict[str, object] = {
-        "throughput": throughput,
-        "throughput_low": throughput * 0.99,
-        "throughput_high": throughput * 1.01,
-        "step_ms": 25.0,
-        "step_ms_spread": 0.01,
-        "data_wait_share": 0.04,
-        "build_s": 0.5,
-        "first_step_s": 1.5,
-        "warm_up_s": 1.0,
-        "measure_s": 2.0,
-        "first_loss": 2.5,
-        "last_loss": 1.5,
-        "settled": True,
-        "peak_reserved_overall_bytes": 3 * 2**30,
-        "peak_host_bytes": 2**40,
-        "windows": (window, Window(steps=9, samples=288, seconds=0.26, data_wait_s=0.0)),
-    }
-    return Measurement(**{**values, **changes})  # type: ignore[arg-type]

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from autotune.errors import NotFoundError, UsageError
+from autotune.report.as_json import diagnoses
 from autotune.report.reading import read_run, read_trials
 from autotune.search_space.bound import Bound
 from autotune.search_space.plan import Plan
 from autotune.storage.selection import Condition, count_trials, select_trials
-from autotune.storage.views import diagnoses
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import Outcome, Purpose, TrialResult
 

@@ -12,6 +12,7 @@ from autotune.storage.database import Database
 from autotune.storage.location import locate
 from autotune.storage.sql import open_store
 from autotune.storage.tables import Base, TrialRow
+from autotune.trials.cause import Cause
 from autotune.trials.result import Measurement, TrialResult
 
 RUN_OF_0002 = (
@@ -55,9 +56,9 @@ def test_everything_measured_has_a_column():
     assert plain <= set(TrialRow.__table__.columns.keys())
 
 
-def test_trials_of_an_older_store_ran_on_one_rank(url):
+def test_trials_of_an_older_store_ran_on_one_rank(empty_url):
     """A store of before there were several is migrated, and keeps its trials."""
-    database = Database(locate(url))
+    database = Database(locate(empty_url))
     with database.writing() as session:
         schema.upgrade(session.connection(), "0002")
         session.execute(text(f"INSERT INTO runs {RUN_OF_0002}"))
@@ -68,25 +69,59 @@ def test_trials_of_an_older_store_ran_on_one_rank(url):
             )
         )
     database.close()
-    store = open_store(url)
+    store = open_store(empty_url)
     assert [trial.num_ranks for trial in store.trials(1)] == [1]
     assert store.run("last").new.num_ranks == 1
     store.close()
 
 
-def test_a_winner_of_an_older_store_was_the_fastest(url):
+def test_a_winner_of_an_older_store_was_the_fastest(empty_url):
     """A conclusion of before there were objectives is kept, without a time to train."""
-    database = Database(locate(url))
+    database = Database(locate(empty_url))
     with database.writing() as session:
         schema.upgrade(session.connection(), "0005")
         session.execute(text(f"INSERT INTO runs {RUN_OF_0002}"))
         session.execute(text(f"INSERT INTO plans {PLAN_OF_0005}"))
     database.close()
-    store = open_store(url)
+    store = open_store(empty_url)
     run = store.run("last")
-    assert run.winner.throughput == 2.0
-    assert run.winner.train_s is run.winner.start_s is None
+    assert run.winner.own.throughput == 2.0
+    assert run.winner.own.train_s is run.winner.own.start_s is None
     assert run.new.objective == {"name": "throughput"}
+    store.close()
+
+
+CANCELLED_OF_0006 = [
+    ("cancelled", "the user stopped the run", Cause.USER_STOPPED),
+    ("cancelled", "the time for searching ended", Cause.SEARCH_ENDED),
+    ("cancelled", "the budget ended", Cause.BUDGET_ENDED),
+    ("cancelled", "given up: 2.5 times as long as expected", Cause.TOO_SLOW),
+    ("infra", "rank 1: OSError: [Errno 28] No space left on device", Cause.DISK_FULL),
+    ("infra", "unable to allocate shared memory: No space left on device", None),
+    ("infra", "a node was lost", None),
+    ("crash", "the budget ended", None),
+    ("ok", None, None),
+]
+
+
+def test_trials_of_an_older_store_have_the_cause_that_their_error_tells(empty_url):
+    """A store of before there were causes is migrated, so that its runs can go on."""
+    database = Database(locate(empty_url))
+    insert = text(
+        "INSERT INTO trials (run_id, number, plan, purpose, reason, started_at, phase, outcome, "
+        "error) VALUES (1, :number, '{}', 'preset', 'first', '2026-01-01 00:00:00', 'build', "
+        ":outcome, :error)"
+    )
+    with database.writing() as session:
+        schema.upgrade(session.connection(), "0006")
+        session.execute(text(f"INSERT INTO runs {RUN_OF_0002}"))
+        for number, (outcome, error, _) in enumerate(CANCELLED_OF_0006, 1):
+            values = {"number": number, "outcome": outcome, "error": error}
+            session.execute(insert, values)
+    database.close()
+    store = open_store(empty_url)
+    causes = [trial.result.cause for trial in store.trials(1)]
+    assert causes == [cause for _, _, cause in CANCELLED_OF_0006]
     store.close()
 
 
@@ -100,12 +135,12 @@ def test_opening_again_changes_nothing(url, new_run):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_newer_store_is_left_alone(url, read_only):
+def test_a_newer_store_is_left_alone(empty_url, read_only):
     """A store of a later autotune says which revision it has, and to upgrade."""
-    open_store(url).close()
-    _execute(url, f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
+    open_store(empty_url).close()
+    _execute(empty_url, f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
     with pytest.raises(StoreError, match=r"newer autotune \(revision 9999.*pip install --upgrade"):
-        open_store(url, read_only=read_only)
+        open_store(empty_url, read_only=read_only)
 
 
 def test_an_older_store_is_not_migrated_by_a_reader(url, monkeypatch):
@@ -116,30 +151,30 @@ def test_an_older_store_is_not_migrated_by_a_reader(url, monkeypatch):
         open_store(url, read_only=True)
 
 
-def test_a_database_of_another_program_is_not_read(url):
+def test_a_database_of_another_program_is_not_read(empty_url):
     """A reader says that there is no store in a database that autotune did not make."""
-    _execute(url, "CREATE TABLE customers (id INTEGER)")
+    _execute(empty_url, "CREATE TABLE customers (id INTEGER)")
     with pytest.raises(StoreError, match="holds no autotune store"):
-        open_store(url, read_only=True)
+        open_store(empty_url, read_only=True)
 
 
-def test_tables_of_another_program_are_not_taken_over(url):
+def test_tables_of_another_program_are_not_taken_over(empty_url):
     """A table named like one of ours stops the migration before it starts."""
-    _execute(url, "CREATE TABLE trials (id INTEGER)")
+    _execute(empty_url, "CREATE TABLE trials (id INTEGER)")
     with pytest.raises(StoreError, match="table 'trials' of another program"):
-        open_store(url)
+        open_store(empty_url)
 
 
-def test_the_store_lives_beside_other_tables(url, new_run):
+def test_the_store_lives_beside_other_tables(empty_url, new_run):
     """Tables of other names stay what they are."""
-    _execute(url, "CREATE TABLE customers (id INTEGER)")
-    store = open_store(url)
+    _execute(empty_url, "CREATE TABLE customers (id INTEGER)")
+    store = open_store(empty_url)
     store.create_run(new_run())
     store.close()
-    _execute(url, "INSERT INTO customers VALUES (1)")
+    _execute(empty_url, "INSERT INTO customers VALUES (1)")
 
 
-def test_a_failed_migration_leaves_nothing_behind(url, monkeypatch):
+def test_a_failed_migration_leaves_nothing_behind(empty_url, monkeypatch):
     """Tables, version and view come in one transaction."""
 
     def fail(session):
@@ -148,5 +183,5 @@ def test_a_failed_migration_leaves_nothing_behind(url, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(schema.wide, "create_view", fail)
         with pytest.raises(Exception, match="nowhere"):
-            open_store(url)
-    open_store(url).close()
+            open_store(empty_url)
+    open_store(empty_url).close()

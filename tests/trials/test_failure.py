@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch._inductor.exc import InductorError
 
-from autotune.trials.failure import classify, one_line, requested_bytes
-from autotune.trials.result import Outcome
+from autotune.trials.cause import Cause
+from autotune.trials.failure import classify, failed, one_line, requested_bytes
+from autotune.trials.result import Outcome, Phase
 
 FULL = os.strerror(errno.ENOSPC)
 CASES = [
@@ -29,6 +30,32 @@ CASES = [
 def test_an_exception_has_one_outcome(error, outcome):
     """By its type where torch has one, by its text only for runtime errors of allocators."""
     assert classify(error) is outcome
+
+
+def raised_from(origin, error):
+    """Return `error` as code raises it that handles `origin`."""
+    try:
+        raise error from origin
+    except RuntimeError as raised:
+        return raised
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (OSError(errno.ENOSPC, "kein Platz"), Cause.DISK_FULL),
+        (raised_from(OSError(errno.ENOSPC, "kein Platz"), RuntimeError("x")), Cause.DISK_FULL),
+        (OSError(f"from a worker: OSError: [Errno 28] {FULL}"), Cause.DISK_FULL),
+        (OSError(errno.EACCES, "no rights"), None),
+        (RuntimeError(f"unable to allocate shared memory(shm): {FULL} (28)"), None),
+        (torch.OutOfMemoryError(f"after: {FULL}"), None),
+    ],
+)
+def test_a_full_disk_is_the_cause_by_its_number(error, cause, tmp_path):
+    """Whatever its text; only what another process sent as text is told by that."""
+    result = failed(error, Phase.BUILD, tmp_path / "model.py")
+    assert result.cause is cause
+    assert (result.outcome is Outcome.INFRA) is (cause is Cause.DISK_FULL)
 
 
 def test_a_disk_that_a_worker_found_full_is_told_in_its_words():

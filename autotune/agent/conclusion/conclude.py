@@ -6,9 +6,10 @@ from autotune.agent.conclusion.explain import baseline_remarks, changes, remarks
 from autotune.agent.conclusion.finalists import Confirmed, choose, confirmed, disqualified
 from autotune.agent.conclusion.numerics import is_suspect
 from autotune.agent.history import Done, History, conclusive
-from autotune.agent.objectives.objective import Figures, in_gib
+from autotune.agent.objectives.objective import Figures, Objective, in_gib
 from autotune.errors import NothingRanError
 from autotune.search_space.plan import Plan, describe_diff
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import Winner
 from autotune.trials.result import Purpose
 
@@ -44,37 +45,31 @@ def unconfirmed(history: History, why: str) -> Winner:
     baseline = _baseline(history)
     sound = [t for t in history.ranking if _may_win(t, baseline, history)]
     best = sound[0] if sound else baseline
+    own, theirs = history.figures(best), history.figures(baseline)
     winner = Winner(
         plan=best.plan,
         kept_baseline=best is baseline,
         confirmed=False,
         speedup=None,
-        speedup_low=None,
-        speedup_high=None,
-        throughput=best.throughput,
-        baseline_throughput=baseline.throughput,
-        memory_bytes=history.figures(best).memory_bytes,
-        baseline_memory_bytes=history.figures(baseline).memory_bytes,
+        own=_stored(own, history.objective),
+        baseline=_stored(theirs, history.objective),
         how="one process each, in the search"
         + ("" if best is baseline else "; the fastest of many looks faster than it is"),
         changes={} if best is baseline else changes(best.plan, history),
         remarks=(why, *remarks(best.plan, history)),
     )
-    return _weighed(winner, history.figures(best), history.figures(baseline), history)
+    return _with_outcome(winner, own, theirs, history)
 
 
 def _confirmed_winner(entry: Confirmed, history: History) -> Winner:
+    baseline = _stored(entry.baseline, history.objective)
     winner = Winner(
         plan=entry.plan,
         kept_baseline=False,
         confirmed=True,
-        speedup=entry.speedup.ratio,
-        speedup_low=entry.speedup.low,
-        speedup_high=entry.speedup.high,
-        throughput=entry.figures.throughput,
-        baseline_throughput=entry.figures.throughput / entry.speedup.ratio,
-        memory_bytes=entry.figures.memory_bytes,
-        baseline_memory_bytes=entry.baseline.memory_bytes,
+        speedup=entry.speedup.interval,
+        own=_stored(entry.figures, history.objective),
+        baseline=replace(baseline, throughput=_throughput_of_baseline(entry)),
         how=entry.speedup.how,
         changes=changes(entry.plan, history),
         remarks=(
@@ -83,7 +78,7 @@ def _confirmed_winner(entry: Confirmed, history: History) -> Winner:
             *_disqualified(history),
         ),
     )
-    return _weighed(winner, entry.figures, entry.baseline, history)
+    return _with_outcome(winner, entry.figures, entry.baseline, history)
 
 
 def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) -> Winner:
@@ -99,16 +94,20 @@ def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) 
         why += "".join(f"; {words}" for words in _too_wide(best, history))
     gives = history.objective.outcome(best.figures, best.baseline)
     kept = _keep(baseline, history, f"{why}: {gives}" if gives else why, best.baseline)
+    own = replace(kept.own, throughput=_throughput_of_baseline(best))
     return replace(
         kept,
         confirmed=True,
-        speedup=1.0,
-        speedup_low=1.0,
-        speedup_high=1.0,
-        throughput=best.figures.throughput / best.speedup.ratio,
-        baseline_throughput=best.figures.throughput / best.speedup.ratio,
+        speedup=Interval(ratio=1.0, low=1.0, high=1.0),
+        own=own,
+        baseline=own,
         how=best.speedup.how,
     )
+
+
+def _throughput_of_baseline(entry: Confirmed) -> float:
+    """Return the baseline's throughput in the rounds that the speed-up was measured in."""
+    return entry.figures.throughput / entry.speedup.ratio
 
 
 def _too_wide(entry: Confirmed, history: History) -> tuple[str, ...]:
@@ -124,51 +123,54 @@ def _too_wide(entry: Confirmed, history: History) -> tuple[str, ...]:
 
 
 def _range(plan: Plan, history: History) -> str:
-    found = [trial.throughput for trial in history.done if trial.plan == plan and trial.throughput]
+    found = [
+        trial.throughput for trial in history.done if trial.plan == plan and trial.is_measured
+    ]
     return f"{min(found):,.4g} to {max(found):,.4g} samples/s in {len(found)} of them"
 
 
 def _keep(baseline: Done, history: History, why: str, again: Figures | None = None) -> Winner:
     """Return the baseline; `again` is what the confirmation says of it, where there was one."""
     figures = history.figures(baseline)
+    own = replace(
+        _stored(again or figures, history.objective),
+        throughput=figures.throughput,
+        memory_bytes=figures.memory_bytes,
+    )
     winner = Winner(
         plan=baseline.plan,
         kept_baseline=True,
         confirmed=False,
         speedup=None,
-        speedup_low=None,
-        speedup_high=None,
-        throughput=figures.throughput,
-        baseline_throughput=figures.throughput,
-        memory_bytes=figures.memory_bytes,
-        baseline_memory_bytes=figures.memory_bytes,
+        own=own,
+        baseline=own,
         how="one process, in the search; no other plan stood to be confirmed",
         remarks=(why, *baseline_remarks(history), *_disqualified(history)),
     )
-    return _weighed(winner, again or figures, again or figures, history)
+    return _with_outcome(winner, again or figures, again or figures, history)
 
 
-def _weighed(winner: Winner, own: Figures, baseline: Figures, history: History) -> Winner:
-    """Add what the objective says beside the speed-up, which stands first for the user."""
-    objective = history.objective
-    outcome = objective.outcome(own, baseline)
-    if outcome is None:
-        return winner
-    winner = replace(winner, remarks=(outcome, *winner.remarks))
+def _stored(figures: Figures, objective: Objective) -> PlanFigures:
+    """Return what the store keeps of a plan's figures: times only where start-up counts."""
     if not objective.weighs_start:
-        return winner
-    return replace(
-        winner,
-        start_s=own.start_s,
-        baseline_start_s=baseline.start_s,
-        train_s=objective.train_s(own),
-        baseline_train_s=objective.train_s(baseline),
+        return PlanFigures(throughput=figures.throughput, memory_bytes=figures.memory_bytes)
+    return PlanFigures(
+        throughput=figures.throughput,
+        memory_bytes=figures.memory_bytes,
+        train_s=objective.train_s(figures),
+        start_s=figures.start_s,
     )
+
+
+def _with_outcome(winner: Winner, own: Figures, baseline: Figures, history: History) -> Winner:
+    """Put what the objective says of the winner, if anything, before its other remarks."""
+    outcome = history.objective.outcome(own, baseline)
+    return replace(winner, remarks=(outcome, *winner.remarks)) if outcome else winner
 
 
 def _why_not_confirmed(baseline: Done, history: History) -> str:
     again = conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == baseline.plan)
-    if not again or any(trial.throughput for trial in again):
+    if not again or any(trial.is_measured for trial in again):
         return "not confirmed: no time was left to measure it again; give a longer --budget"
     result = again[-1].result
     return (

@@ -71,7 +71,7 @@ def unconfirmed_surprises(history: History) -> list[Plan]:
 
 def _flipped_back(history: History) -> list[Done]:
     ablations = history.of(Purpose.ABLATE)
-    return [trial for trial in ablations if trial.throughput and history.fits(trial)]
+    return [trial for trial in ablations if trial.is_measured and history.fits(trial)]
 
 
 def _preferred_second(near: list[Done], history: History) -> list[Done]:
@@ -257,7 +257,7 @@ def _repeats(baseline: Plan, history: History) -> dict[str, list[tuple[int, floa
     number = 0
     for trial in history.of(Purpose.CONFIRM):
         number += trial.plan == baseline
-        if trial.throughput:
+        if trial.is_measured:
             repeats.setdefault(trial.plan.digest, []).append((number, trial.throughput))
     return repeats
 

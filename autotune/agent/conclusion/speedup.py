@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.storage.figures import Interval
 from autotune.trials.interval import student_t
 
 _ENOUGH_DEGREES = 2  # of freedom; with a single one an interval is three times as wide as need be
@@ -23,6 +24,11 @@ class Speedup:
     low: float
     high: float
     how: str
+
+    @property
+    def interval(self) -> Interval:
+        """The ratio with its interval, as the store keeps it."""
+        return Interval(ratio=self.ratio, low=self.low, high=self.high)
 
     @property
     def half_width(self) -> float:

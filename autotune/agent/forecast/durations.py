@@ -2,7 +2,7 @@
 
 import statistics
 
-from autotune.agent.history import SEARCH, Done, History
+from autotune.agent.history import SEARCH, Done, History, lengths_s
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.knobs.compiler import (
@@ -32,7 +32,7 @@ def expected_s(plan: Plan, history: History, hardware: Hardware) -> float:
     if own:
         return _again_s(own[-1], history, hardware)
     # A trial that was stopped lasted at least as long as it did.
-    stopped = max((t.total_s for t in history.search if t.plan == plan), default=0.0)
+    stopped = max(lengths_s(t for t in history.search if t.plan == plan), default=0.0)
     return max(stopped, _steady_s(history) + expected_first_step_s(plan, history, hardware))
 
 
@@ -60,8 +60,8 @@ def uncached_s(plan: Plan, history: History, hardware: Hardware) -> float:
 def wall_clock_s(history: History, hardware: Hardware) -> float:
     """Return how long the search trials took: baselines alone, the others side by side."""
     at_once = hardware.num_devices // history.space.num_ranks
-    alone_s = sum(trial.total_s for trial in history.of(Purpose.BASELINE))
-    return alone_s + (sum(trial.total_s for trial in history.search) - alone_s) / at_once
+    alone_s = sum(lengths_s(history.of(Purpose.BASELINE)))
+    return alone_s + (sum(lengths_s(history.search)) - alone_s) / at_once
 
 
 def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
@@ -78,6 +78,7 @@ def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
         trial.total_s * max(1.0, int(plan["batch_size"]) / int(trial.plan["batch_size"]))
         for trial in history.of(Purpose.NUMERICS)
         if trial.result.outcome is Outcome.OK
+        and trial.total_s is not None
         and compiler_setup(trial.plan) == compiler_setup(plan)
     ]
     return _MARGIN * min(usual_s, max(alike, default=usual_s))
@@ -193,7 +194,7 @@ def _first_steps(history: History, compiler: CompilerSetup | None) -> list[float
 
 def _at_least(history: History, compiler: CompilerSetup | None) -> list[float]:
     """Return for how long plans compiled that were ended meanwhile; it would have taken longer."""
-    return [trial.total_s for trial in _interrupted(history, compiler)]
+    return lengths_s(_interrupted(history, compiler))
 
 
 def _interrupted(history: History, compiler: CompilerSetup | None) -> list[Done]:

@@ -139,7 +139,7 @@ def loading_of(history: History) -> Loading:
     crew = _crew(history)
     known: dict[tuple[int, int], list[float]] = {}
     measured: set[Plan] = set()
-    for trial in (t for t in history.search if t.throughput):
+    for trial in (t for t in history.search if t.is_measured):
         workers, batch = int(trial.plan.get("workers", 0)), int(trial.plan["batch_size"])
         if not waits_for_data(trial) and workers:
             continue

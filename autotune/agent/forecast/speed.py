@@ -147,7 +147,7 @@ class Forecast:
     @cached_property
     def _trials(self) -> list[Done]:
         """The measured trials."""
-        return [trial for trial in self._history.search if trial.throughput]
+        return [trial for trial in self._history.search if trial.is_measured]
 
     @property
     def _seen(self) -> list[Plan]:

@@ -149,7 +149,7 @@ def _suggest(trial: optuna.Trial, axes: Mapping[str, _Axis], history: History) -
 def _told(done: Done, axes: Mapping[str, _Axis], history: History) -> FrozenTrial:
     measurement = done.result.measurement
     memory = measurement.memory_bytes if measurement else None
-    worth = history.value(done)
+    worth = history.value(done) if done.is_measured else None
     return optuna.trial.create_trial(
         state=TrialState.COMPLETE,
         # TPE never reads the value of an infeasible trial, but a complete one must have it.

@@ -12,11 +12,11 @@ from autotune.dashboard.callbacks import answers
 from autotune.dashboard.source import Source
 from autotune.dashboard.where import Where
 from autotune.errors import UsageError
+from autotune.report.as_json import run_view
 from autotune.report.reading import read_trial
 from autotune.report.words import UNKNOWN, cell, duration, gib, percent, samples, speedup
 from autotune.storage.sql import SqlStore
 from autotune.storage.statistics import IN_FLIGHT
-from autotune.storage.views import run_view
 
 MAX = 12
 FORM = "write trials as RUN.NUMBER, such as 3.12,3.15, and runs as 3,4"

@@ -13,9 +13,9 @@ from autotune.dashboard.callbacks import answers
 from autotune.dashboard.source import Source
 from autotune.dashboard.trial_table import THEME
 from autotune.dashboard.where import Where
+from autotune.report.as_json import query_view
 from autotune.report.tables import csv_text
 from autotune.storage.query import QueryResult, read_only_query
-from autotune.storage.views import query_view
 
 MAX_ROWS = 1000
 MAX_DOWNLOAD = 100_000

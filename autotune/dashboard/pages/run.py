@@ -18,10 +18,10 @@ from autotune.dashboard.trial_table import (
     grid,
 )
 from autotune.dashboard.where import Where
+from autotune.report.as_json import run_view
 from autotune.report.words import cell, duration
 from autotune.storage.records import RunRecord, RunState
 from autotune.storage.sql import SqlStore
-from autotune.storage.views import run_view
 
 PULSE_MS = 1000
 KNOB_SAMPLE = 200

@@ -25,12 +25,12 @@ from autotune.errors import UsageError
 from autotune.export.contents import read_plan_file
 from autotune.export.plan_file import dump_plan
 from autotune.report import diagnosed
+from autotune.report.as_json import trial_view
 from autotune.report.reading import read_trials
 from autotune.report.words import cell, samples
 from autotune.search_space.plan import Plan
 from autotune.storage.records import RunRecord, TrialRecord
 from autotune.storage.statistics import KnobEffect, ValueEffect
-from autotune.storage.views import trial_view
 from autotune.trials.result import Purpose
 
 MAX_DOTS = 800

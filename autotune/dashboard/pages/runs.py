@@ -10,8 +10,8 @@ from dash.development.base_component import Component
 from autotune.dashboard import parts
 from autotune.dashboard.source import Source
 from autotune.dashboard.where import Where
+from autotune.report.as_json import run_view
 from autotune.report.words import UNKNOWN, cell, duration, samples, speedup
-from autotune.storage.views import run_view
 
 PAGE = 50
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""Runs and trials as plain JSON values: what `--json` prints, and what a web page may ask for.
+"""Runs and trials as plain JSON values, for `--json` and the dashboard's web API.
 
 The shapes are kept: keys are only added. Times are ISO 8601 in UTC, durations `*_s` or `*_ms`,
 sizes `*_bytes`, throughputs samples per second; unknown is null, and so is every NaN.
@@ -54,18 +54,18 @@ def run_view(run: RunRecord) -> dict[str, Any]:
 def winner_view(winner: Winner, baseline: Plan) -> dict[str, Any]:
     """Return a run's conclusion.
 
-    Keys: the fields of `Winner`, with `plan` as a mapping and `changes` as in `changes_view`,
-    each with its `why`.
+    Keys: `plan`, `kept_baseline`, `confirmed`, `speedup`, `speedup_low`, `speedup_high`, the
+    fields of `PlanFigures` and, with `baseline_` before their names, the baseline's, `how`,
+    `changes` (see `changes_view`, each with its `why`), `remarks`.
     """
     changes = changes_view(winner.plan, baseline)
     for knob, change in changes.items():
         change["why"] = winner.changes.get(knob)
-    plain = {**asdict(winner), "plan": winner.plan.values, "changes": changes}
-    return _strict({**plain, "remarks": list(winner.remarks)})
+    return _strict({**winner.to_dict(), "changes": changes})
 
 
 def changes_view(plan: Plan, baseline: Plan) -> dict[str, dict[str, Any]]:
-    """Return `{knob: {"value", "baseline"}}` where a plan differs; null: does not apply there."""
+    """Return `{knob: {"value", "baseline"}}` for knobs that differ; null: one has no value."""
     return {
         knob: {"value": value, "baseline": before}
         for knob, (value, before) in plan.diff(baseline).items()
@@ -76,11 +76,12 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
     """Return one trial of a list.
 
     Keys: `run_id`, `number`, `num_ranks`, `purpose`, `reason`, `outcome` (null in flight),
-    `error`, `phase`, `plan`, `changes` (see `changes_view`), `measurement` (the fields of
-    `Measurement` without its windows, and `memory_bytes`; null without one), `numerics` (the
-    fields of `NumericsReport`, and `passed`; null without one), `diagnosis` (the fields of
-    `Diagnosis`; null without one), `requested_bytes`, `user_error`, `started_at`, `finished_at`,
-    `overhead_s`, `total_s`, `log_path`.
+    `cause` (one of `Cause`; null where the outcome says all), `error`, `phase`, `plan`,
+    `changes` (see `changes_view`), `measurement` (the fields of `Measurement` without its
+    windows, and `memory_bytes`; null without one), `numerics` (the fields of `NumericsReport`,
+    and `passed`; null without one), `diagnosis` (the fields of `Diagnosis`; null without one),
+    `requested_bytes`, `user_error`, `started_at`, `finished_at`, `overhead_s`, `total_s`,
+    `log_path`.
     """
     result = trial.result
     measurement = None if result is None else result.measurement
@@ -92,6 +93,7 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
         "purpose": trial.purpose.value,
         "reason": trial.reason,
         "outcome": None if result is None else result.outcome.value,
+        "cause": None if result is None else result.cause and result.cause.value,
         "error": None if result is None else result.error,
         "phase": None if result is None else result.phase.value,
         "plan": trial.plan.values,
@@ -194,7 +196,7 @@ def json_value(value: Any) -> Any:
 
 
 def _comparable(baseline: Plan, trial: TrialRecord) -> Plan:
-    """A trial on one device changes nothing about ranks, it has none of their knobs."""
+    """Return the baseline without the knobs of several ranks for a trial that ran on one."""
     if trial.num_ranks > 1 or "sharding" not in baseline:
         return baseline
     return Plan.of({name: value for name, value in baseline.items if name in trial.plan})
