@@ -28,8 +28,8 @@ from grids import plans_of  # noqa: E402
 
 from autotune.agent.spaces import this_machine  # noqa: E402
 from autotune.cli.parsing import parse_budget, parse_fixed  # noqa: E402
+from autotune.dispatch.clusters import LocalCluster  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
-from autotune.dispatch.site import LocalSite  # noqa: E402
 from autotune.dispatch.table import Table, append_result, read_table, start_table  # noqa: E402
 from autotune.search_space.space import NAMED_IN_FULL, build_space  # noqa: E402
 from autotune.trials.diagnosis import DiagnosisRequest  # noqa: E402
@@ -48,12 +48,12 @@ def main():
     workload = REPOSITORY / "examples" / f"{args.example}.py"
     logs = Path(tempfile.mkdtemp(prefix="record-"))
     with (
-        LocalSite(hardware) as site,
-        RayRunner(site, log_dir=logs, entry="benchmarks.cold_trial:run") as runner,
+        LocalCluster(hardware) as cluster,
+        RayRunner(cluster, log_dir=logs, entry="benchmarks.cold_trial:run") as runner,
     ):
-        site.look_at(workload, args.seed)
+        cluster.start_probe(workload, args.seed)
         runner.start()
-        path = open_table(args, one_device(hardware), site.facts(300.0))
+        path = open_table(args, one_device(hardware), cluster.facts(300.0))
         # A table is gone on with as it was begun: in its space, which later versions widen.
         begun = read_table(path)
         narrowing = dataclasses.replace(NAMED_IN_FULL, fix=args.fix)

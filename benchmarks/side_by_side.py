@@ -23,8 +23,8 @@ sys.path[:0] = [str(REPOSITORY)]
 
 from autotune.agent.spaces import this_machine  # noqa: E402
 from autotune.cli.parsing import parse_budget  # noqa: E402
+from autotune.dispatch.clusters import LocalCluster  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
-from autotune.dispatch.site import LocalSite  # noqa: E402
 from autotune.search_space.space import Narrowing, build_space  # noqa: E402
 from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
 from autotune.trials.result import Purpose  # noqa: E402
@@ -75,10 +75,10 @@ def measure(args):
     """Return trials per minute, seconds by phase in the mean, and the throughputs of each plan."""
     workload = REPOSITORY / "examples" / f"{args.example}.py"
     logs = Path(tempfile.mkdtemp(prefix="side-by-side-"))
-    with LocalSite(this_machine(1)) as site, RayRunner(site, log_dir=logs) as runner:
-        site.look_at(workload, 0)
+    with LocalCluster(this_machine(1)) as cluster, RayRunner(cluster, log_dir=logs) as runner:
+        cluster.start_probe(workload, 0)
         runner.start()
-        space = build_space(site.facts(300.0), runner.hardware, Narrowing())
+        space = build_space(cluster.facts(300.0), runner.hardware, Narrowing())
         plans = [space.plan(changes) for changes in CHANGES]
         ended = run(runner, plans, workload, args.seconds)
     # The first trials wait for imports, and find memory and files that nobody used before.

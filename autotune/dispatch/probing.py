@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from autotune.dispatch.forked import Forked, ForkServer
+from autotune.dispatch.fork_client import ForkedJob, ForkServerProcess
 from autotune.dispatch.job import Exit, Failure, Job
 from autotune.dispatch.mark import new_token
 from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all
@@ -26,14 +26,14 @@ class Probe:
         WorkloadError: at once when there is no such file.
     """
 
-    def __init__(self, server: ForkServer, request: ProbeRequest) -> None:
+    def __init__(self, server: ForkServerProcess, request: ProbeRequest) -> None:
         self._path = Path(request.workload_path)
         check_file(self._path)
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-probe-")
         self._log = Path(self._folder.name, "log")
         self._token = new_token()
         job = Job(entry=PROBE, argument=request, log=str(self._log), token=self._token)
-        self._forked = Forked(server.address, job)
+        self._forked = ForkedJob(server.address, job)
 
     def facts(self, timeout_s: float) -> WorkloadFacts:
         """Return what the process found; nothing that it started is left then.
@@ -42,7 +42,7 @@ class Probe:
             WorkloadError: when the workload breaks its contract, raises, dies, or takes longer.
         """
         items = list(self._forked.items(timeout_s))
-        if self._forked.is_begun(0.0):
+        if self._forked.has_begun(0.0):
             kill_all(TRIAL_VARIABLE, self._token, self._forked.pid())
         tail = self._log.read_text(errors="replace")[-_TAIL_CHARS:] if items else ""
         return read_facts(items, self._path, timeout_s, tail)

@@ -10,7 +10,7 @@ import ray
 from autotune.dispatch.job import Exit, Job
 from autotune.dispatch.mark import new_token
 from autotune.dispatch.probing import PROBE, read_facts
-from autotune.dispatch.slot import Remains
+from autotune.dispatch.slot_actor import RankExit
 from autotune.search_space.facts import WorkloadFacts
 from autotune.trials.request import ProbeRequest
 
@@ -28,10 +28,10 @@ class RemoteProbe:
     def facts(self, timeout_s: float) -> WorkloadFacts:
         """Return what the process found; see `Probe.facts`."""
         items = list(self._items(time.monotonic() + timeout_s))
-        if not any(isinstance(item, Remains) for item in items):
+        if not any(isinstance(item, RankExit) for item in items):
             self._slot.end.remote(self._token)
-        tail = next((item.log_tail for item in items if isinstance(item, Remains)), "")
-        read = [Exit(code=i.exit_code or 0) if isinstance(i, Remains) else i for i in items]
+        tail = next((item.log_tail for item in items if isinstance(item, RankExit)), "")
+        read = [Exit(code=i.exit_code or 0) if isinstance(i, RankExit) else i for i in items]
         return read_facts(read, self._path, timeout_s, tail)
 
     def _items(self, until: float) -> Iterator[Any]:
