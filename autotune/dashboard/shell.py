@@ -1,4 +1,4 @@
-"""What stands around every page, and which page an address means."""
+"""The frame around all pages (menu, messages), and the routes from addresses to pages."""
 
 import functools
 import logging
@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
-from autotune.dashboard.callbacks import answers
+from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.pages import compare, query, run, run_answers, runs, trial
 from autotune.dashboard.problems import BUG
 from autotune.dashboard.source import Source
@@ -25,6 +25,7 @@ from autotune.errors import AutotuneError, NotFoundError
 
 logger = logging.getLogger(__name__)
 
+# The HTML of every page; Dash fills in the names between the signs.
 INDEX = """<!DOCTYPE html>
 <html lang="en">
   <head>
@@ -39,8 +40,8 @@ INDEX = """<!DOCTYPE html>
   </body>
 </html>
 """
-# The browser alone knows where it is and what time zone its user lives in.
-TELL_WHERE = """(path, search) => ({
+# Runs in the browser, and returns the address of the page and the viewer's time zone.
+REPORT_WHERE = """(path, search) => ({
   path, search, zone: Intl.DateTimeFormat().resolvedOptions().timeZone
 })"""
 THEME = {"primaryColor": "blue", "defaultRadius": "md"}
@@ -48,12 +49,13 @@ MENU = (("Runs", "/"), ("Compare", "/compare"), ("Query", "/query"))
 
 
 class _Server(FastAPIDashServer):
-    """Without WebSockets: pages ask when they want to know."""
+    """Dash's server without WebSockets, as pages poll."""
 
     websocket_capability = False
 
 
-# Each page takes the source, where the viewer is, and the parts of its address.
+# The pages by the pattern of their address. Each function takes the source, the viewer's place and
+# the groups of the pattern.
 PAGES: tuple[tuple[str, Callable[..., Component]], ...] = (
     (r"/", runs.page),
     (r"/runs/([^/]+)/?", run.page),
@@ -64,7 +66,7 @@ PAGES: tuple[tuple[str, Callable[..., Component]], ...] = (
 
 
 def add_pages(server: FastAPI, source: Source) -> list[str]:
-    """Add the pages to the server; return the hashes of their scripts, for its policy."""
+    """Add the pages to the server; return the hashes of their scripts for the security policy."""
     app = Dash(
         "autotune",
         server=False,
@@ -80,12 +82,12 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
     app.init_app(server)
     app.layout = _layout()
     app.clientside_callback(
-        TELL_WHERE,
+        REPORT_WHERE,
         Output("where", "data"),
         Input("address", "pathname"),
         Input("address", "search"),
     )
-    answers(
+    callback_in_thread(
         app, Output("page", "children"), Output("problem", "children"), Input("where", "data")
     )(functools.partial(_open_page, source))
     for page in (run_answers, compare, query):
@@ -95,7 +97,7 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
 
 def _layout() -> Component:
     menu: list[Component] = [dcc.Link(name, href=href) for name, href in MENU]
-    menu.append(parts.outside("API", f"{PREFIX}/docs"))
+    menu.append(parts.server_link("API", f"{PREFIX}/docs"))
     bar = dmc.Group(
         [
             dcc.Link(dmc.Text("autotune", fw=700, size="lg"), href="/"),
@@ -113,7 +115,7 @@ def _layout() -> Component:
             html.Header(dmc.Container(bar, size="xl"), className="bar"),
             html.Main(
                 dmc.Container(
-                    [html.Div(id="problem", role="alert"), html.Div(_opening(), id="page")],
+                    [html.Div(id="problem", role="alert"), html.Div(_loading(), id="page")],
                     size="xl",
                 )
             ),
@@ -123,8 +125,8 @@ def _layout() -> Component:
     )
 
 
-def _opening() -> Component:
-    return dmc.Text("Opening ...", c="dimmed")
+def _loading() -> Component:
+    return dmc.Text("Loading ...", c="dimmed")
 
 
 def _open_page(source: Source, told: dict[str, Any] | None) -> tuple[Component, Component | None]:
@@ -132,19 +134,19 @@ def _open_page(source: Source, told: dict[str, Any] | None) -> tuple[Component, 
     try:
         return page_at(source, where), None
     except AutotuneError as error:
-        return parts.nothing("There is nothing to show."), parts.alert(str(error))
+        return parts.placeholder("There is nothing to show."), parts.alert(str(error))
 
 
 def page_at(source: Source, where: Where) -> Component:
-    """Return the page of an address.
+    """Return the page at the viewer's address.
 
     Raises:
-        NotFoundError: when there is none, or no such run or trial.
+        NotFoundError: when there is no such page, run or trial.
     """
     for pattern, page in PAGES:
         if found := re.fullmatch(pattern, where.path):
             return page(source, where, *map(unquote, found.groups()))
-    raise NotFoundError(f"there is no page {where.path}; `Runs` above leads to all that there is")
+    raise NotFoundError(f"there is no page {where.path}; choose one from the menu above")
 
 
 def _show_error(error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""The store that pages show, opened anew for each question: it may come, change and go."""
+"""The store that pages show; it is opened for each request, as it may appear, change or go."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from autotune.storage.sql import SqlStore, open_store
 
 BUSY_S = 3.0
-"""Somebody looks at the page: better a message soon than the store later."""
+"""How long to wait for a locked store; then the viewer sees a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a store is; `url` as for `open_store`."""
+    """The store at `url`, as for `open_store`."""
 
     url: str | None
 

@@ -1,4 +1,4 @@
-"""All runs, newest first."""
+"""The page that lists all runs, newest first."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from autotune.dashboard.where import Where
 from autotune.report.words import UNKNOWN, cell, duration, samples, speedup
 from autotune.storage.views import run_view
 
-PAGE = 50
+PAGE = 50  # runs on a page
 COLUMNS = (
     "Run",
     "State",
@@ -21,7 +21,7 @@ COLUMNS = (
     "Machine",
     "Trials",
     "Baseline (samples/s)",
-    "Best (samples/s)",
+    "Winner (samples/s)",
     "Speed-up (95 % interval)",
     "Time used",
     "Started",
@@ -30,7 +30,7 @@ NUMERIC = COLUMNS[4:9]
 
 
 def page(source: Source, where: Where) -> Component:
-    """Return the page; `?page=2` for older runs."""
+    """Return the page; `?page=2` has older runs."""
     number = (
         max(int(where.query.get("page", "1")), 1)
         if where.query.get("page", "1").isdecimal()
@@ -46,7 +46,7 @@ def page(source: Source, where: Where) -> Component:
         [
             parts.title("Runs", dmc.Badge(str(total), variant="light")),
             parts.table(COLUMNS, rows, NUMERIC),
-            _pages(number, -(-total // PAGE)),
+            _page_links(number, -(-total // PAGE)),
         ]
     )
 
@@ -67,7 +67,7 @@ def _row(run: dict[str, Any], where: Where) -> list[Any]:
     ]
 
 
-def _pages(number: int, last: int) -> Component | None:
+def _page_links(number: int, last: int) -> Component | None:
     links = []
     if number > 1:
         links.append(dcc.Link("Newer", href=f"/?page={number - 1}"))
