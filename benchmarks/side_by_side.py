@@ -1,10 +1,10 @@
-"""Do trials on all devices at once finish as many times as fast, and measure the same?
+"""Compares trials on all devices at once with trials on one device: their rate and results.
 
     python benchmarks/side_by_side.py gpt --seconds 60
 
-Runs the same plans over and over on one device with its share of the cores, then on every device
-at once, and compares trials per minute, phase by phase, and measured throughputs. No device ever
-waits for work, so neither the beginning nor the end is in the rate.
+It runs the same plans again and again, first on one device with its share of the cores, then on
+every device at once, and compares trials per minute, the seconds of each phase, and measured
+throughputs. No device ever waits for a trial, and the rate leaves out the start and the end.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def part(args, devices, environment, cores):
 
 
 def measure(args):
-    """Return trials per minute, seconds by phase in the mean, and the throughputs of each plan."""
+    """Return trials per minute, mean seconds by phase, and the throughputs of each plan."""
     workload = REPOSITORY / "examples" / f"{args.example}.py"
     logs = Path(tempfile.mkdtemp(prefix="side-by-side-"))
     with LocalCluster(this_machine(1)) as cluster, RayRunner(cluster, log_dir=logs) as runner:
@@ -81,7 +81,7 @@ def measure(args):
         space = build_space(cluster.facts(300.0), runner.hardware, Narrowing())
         plans = [space.plan(changes) for changes in CHANGES]
         ended = run(runner, plans, workload, args.seconds)
-    # The first trials wait for imports, and find memory and files that nobody used before.
+    # The first trials are not counted: they wait for imports and read files for the first time.
     (start, _), *counted = ended[len(plans) * args.part - 1 :]
     results = [finished for _, finished in counted]
     found = [
@@ -105,7 +105,7 @@ PHASES = {
 
 
 def run(runner, plans, workload, seconds):
-    """Keep every device busy; return the trials that ended and when."""
+    """Keep every device busy, and return the trials that ended, with their times."""
     todo = itertools.cycle(plans)
     started, running, ended = 0, 0, []
     end = time.monotonic() + seconds
