@@ -44,8 +44,10 @@ def main():
         return
     hardware = this_machine(1)
     cores = sorted(os.sched_getaffinity(0))[: hardware.cores_per_device]
-    alone = part(args, 1, {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, cores)
-    together = part(args, hardware.num_devices, os.environ, sorted(os.sched_getaffinity(0)))
+    alone = measure_in_process(args, 1, {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, cores)
+    together = measure_in_process(
+        args, hardware.num_devices, os.environ, sorted(os.sched_getaffinity(0))
+    )
     report(alone, together, hardware.num_devices)
 
 
@@ -57,8 +59,8 @@ def parse_args():
     return parser.parse_args()
 
 
-def part(args, devices, environment, cores):
-    """Measure in a process of its own that sees so many devices, on these cores."""
+def measure_in_process(args, devices, environment, cores):
+    """Return what `measure` gives in a process that sees `devices` devices and uses `cores`."""
     command = [sys.executable, __file__, args.example, "--seconds", f"{args.seconds:.0f}s"]
     done = subprocess.run(
         [*command, "--part", str(devices)],

@@ -21,9 +21,13 @@ DOCS = f"{PREFIX}/docs"
 DOCS_FILES = f"{PREFIX}/docs-files"
 # Content-Security-Policies: of our own pages, and of pages that FastAPI and Optuna bring, whose
 # HTML holds scripts. Neither may load anything from another server.
-OWN = "default-src 'self'; img-src 'self' data:; font-src 'self' data:; frame-ancestors 'none'; "
-OWN += "base-uri 'none'; form-action 'self'; style-src 'self' 'unsafe-inline'; "
-THIRD_PARTY = OWN + "script-src 'self' 'unsafe-inline' 'unsafe-eval'; worker-src 'self' blob:"
+OWN_POLICY = (
+    "default-src 'self'; img-src 'self' data:; font-src 'self' data:; frame-ancestors 'none'; "
+)
+OWN_POLICY += "base-uri 'none'; form-action 'self'; style-src 'self' 'unsafe-inline'; "
+THIRD_PARTY_POLICY = (
+    OWN_POLICY + "script-src 'self' 'unsafe-inline' 'unsafe-eval'; worker-src 'self' blob:"
+)
 
 
 def make_app(url: str | None, token: str | None = None) -> ASGIApp:
@@ -66,9 +70,9 @@ def _add_docs(app: FastAPI) -> None:
 
 
 def _policy_by_path(hashes: list[str]) -> Callable[[str], str]:
-    own = f"{OWN}script-src 'self' {' '.join(hashes)}"
+    own = f"{OWN_POLICY}script-src 'self' {' '.join(hashes)}"
 
     def policy(path: str) -> str:
-        return THIRD_PARTY if path.startswith((DOCS, *OPTUNA_PATHS)) else own
+        return THIRD_PARTY_POLICY if path.startswith((DOCS, *OPTUNA_PATHS)) else own
 
     return policy

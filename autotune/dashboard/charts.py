@@ -14,11 +14,11 @@ from autotune.units import GIB
 
 HEIGHT = 280  # pixels
 # Colours of series, and of the values for which none is left.
-SERIES = ("blue.6", "orange.6", "teal.6", "red.6", "grape.6", "lime.7", "cyan.7", "pink.6")
-OTHER = "gray.5"
-OTHERS = "other values"
+SERIES_COLOURS = ("blue.6", "orange.6", "teal.6", "red.6", "grape.6", "lime.7", "cyan.7", "pink.6")
+OTHER_COLOUR = "gray.5"
+OTHER_LABEL = "other values"
 # Colours of the parts of a step.
-SEGMENTS = ("red.5", "yellow.5", "orange.5", "grape.5", "cyan.6", "lime.6", "blue.5", "gray.5")
+PART_COLOURS = ("red.5", "yellow.5", "orange.5", "grape.5", "cyan.6", "lime.6", "blue.5", "gray.5")
 NUMBER_AXIS = {"type": "number", "domain": ["auto", "auto"], "allowDataOverflow": False}
 
 
@@ -43,7 +43,7 @@ def _line(
     return dmc.LineChart(
         data=data,
         dataKey=across,
-        series=[{"name": "speed", "label": named, "color": SERIES[0]}],
+        series=[{"name": "speed", "label": named, "color": SERIES_COLOURS[0]}],
         xAxisLabel=label,
         yAxisLabel="samples/s",
         xAxisProps=NUMBER_AXIS,
@@ -86,10 +86,13 @@ def _series(points: Sequence[Point], front: set[int], knob: str | None) -> list[
         groups.setdefault(_group(point, front, knob), []).append(point)
     # There are only so many colours; the rarest values share one.
     named = sorted(groups, key=lambda name: -len(groups[name]))
-    rest = [point for name in named[len(SERIES) :] for point in groups[name]]
-    shown = [(name, groups[name], SERIES[i]) for i, name in enumerate(named[: len(SERIES)])]
+    rest = [point for name in named[len(SERIES_COLOURS) :] for point in groups[name]]
+    shown = [
+        (name, groups[name], SERIES_COLOURS[i])
+        for i, name in enumerate(named[: len(SERIES_COLOURS)])
+    ]
     if rest:
-        shown.append((OTHERS, rest, OTHER))
+        shown.append((OTHER_LABEL, rest, OTHER_COLOUR))
     return [
         {"name": name, "color": colour, "data": [_dot(point) for point in members]}
         for name, members, colour in shown
@@ -135,7 +138,8 @@ def step_parts(named: Sequence[tuple[str, dict[str, float]]]) -> Component:
         type="stacked",
         orientation="vertical",
         series=[
-            {"name": part, "color": SEGMENTS[i % len(SEGMENTS)]} for i, part in enumerate(parts)
+            {"name": part, "color": PART_COLOURS[i % len(PART_COLOURS)]}
+            for i, part in enumerate(parts)
         ],
         xAxisLabel="% of a step",
         xAxisProps={"domain": [0, 100]},

@@ -8,7 +8,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 Child = Component | str | Sequence[Component | str] | None
-COLOURS = {
+STATE_COLOURS = {
     "running": "blue",
     "done": "green",
     "ok": "green",
@@ -33,7 +33,9 @@ def section(heading: str, *children: Child, about: str = "") -> Component:
 
 def badge(state: str) -> Component:
     """Return a run's state or a trial's outcome on its colour."""
-    return dmc.Badge(state, color=COLOURS.get(state, "red"), variant="light", miw="max-content")
+    return dmc.Badge(
+        state, color=STATE_COLOURS.get(state, "red"), variant="light", miw="max-content"
+    )
 
 
 def link(text: str, href: str) -> Component:

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from autotune.errors import AutotuneError, NotFoundError, StoreError, UsageError
 
-BUG = "this is a bug in autotune; the traceback is in the output of `autotune dashboard`"
+BUG_NOTE = "this is a bug in autotune; the traceback is in the output of `autotune dashboard`"
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _http(_: Request, error: Exception) -> JSONResponse:
 
 
 def _bug(_: Request, error: Exception) -> JSONResponse:
-    return error_response(500, f"{type(error).__name__}: {error}: {BUG}")
+    return error_response(500, f"{type(error).__name__}: {error}: {BUG_NOTE}")
 
 
 def error_response(status: int, message: str) -> JSONResponse:

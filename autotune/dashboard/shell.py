@@ -18,9 +18,9 @@ from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
 from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.pages import compare, query, run, run_answers, runs, trial
-from autotune.dashboard.problems import BUG
+from autotune.dashboard.problems import BUG_NOTE
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.errors import AutotuneError, NotFoundError
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ INDEX = """<!DOCTYPE html>
 </html>
 """
 # Runs in the browser, and returns the address of the page and the viewer's time zone.
-REPORT_WHERE = """(path, search) => ({
+REPORT_VISIT = """(path, search) => ({
   path, search, zone: Intl.DateTimeFormat().resolvedOptions().timeZone
 })"""
 THEME = {"primaryColor": "blue", "defaultRadius": "md"}
@@ -54,8 +54,8 @@ class _Server(FastAPIDashServer):
     websocket_capability = False
 
 
-# The pages by the pattern of their address. Each function takes the source, the viewer's place and
-# the groups of the pattern.
+# The pages by the pattern of their address. Each function takes the source, the visit and the
+# groups of the pattern.
 PAGES: tuple[tuple[str, Callable[..., Component]], ...] = (
     (r"/", runs.page),
     (r"/runs/([^/]+)/?", run.page),
@@ -82,13 +82,13 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
     app.init_app(server)
     app.layout = _layout()
     app.clientside_callback(
-        REPORT_WHERE,
-        Output("where", "data"),
+        REPORT_VISIT,
+        Output("visit", "data"),
         Input("address", "pathname"),
         Input("address", "search"),
     )
     callback_in_thread(
-        app, Output("page", "children"), Output("problem", "children"), Input("where", "data")
+        app, Output("page", "children"), Output("problem", "children"), Input("visit", "data")
     )(functools.partial(_open_page, source))
     for page in (run_answers, compare, query):
         page.add_callbacks(app, source)
@@ -111,7 +111,7 @@ def _layout() -> Component:
     return dmc.MantineProvider(
         [
             dcc.Location(id="address", refresh="callback-nav"),
-            dcc.Store(id="where"),
+            dcc.Store(id="visit"),
             html.Header(dmc.Container(bar, size="xl"), className="bar"),
             html.Main(
                 dmc.Container(
@@ -130,28 +130,28 @@ def _loading() -> Component:
 
 
 def _open_page(source: Source, told: dict[str, Any] | None) -> tuple[Component, Component | None]:
-    where = Where.of(told)
+    visit = Visit.of(told)
     try:
-        return page_at(source, where), None
+        return page_at(source, visit), None
     except AutotuneError as error:
         return parts.placeholder("There is nothing to show."), parts.alert(str(error))
 
 
-def page_at(source: Source, where: Where) -> Component:
-    """Return the page at the viewer's address.
+def page_at(source: Source, visit: Visit) -> Component:
+    """Return the page at the address of a visit.
 
     Raises:
         NotFoundError: when there is no such page, run or trial.
     """
     for pattern, page in PAGES:
-        if found := re.fullmatch(pattern, where.path):
-            return page(source, where, *map(unquote, found.groups()))
-    raise NotFoundError(f"there is no page {where.path}; choose one from the menu above")
+        if found := re.fullmatch(pattern, visit.path):
+            return page(source, visit, *map(unquote, found.groups()))
+    raise NotFoundError(f"there is no page {visit.path}; choose one from the menu above")
 
 
 def _show_error(error: Exception) -> None:
     if not isinstance(error, AutotuneError):
         logger.error("a callback failed", exc_info=error)
     known = isinstance(error, AutotuneError)
-    message = str(error) if known else f"{type(error).__name__}: {error}: {BUG}"
+    message = str(error) if known else f"{type(error).__name__}: {error}: {BUG_NOTE}"
     set_props("problem", {"children": parts.alert(message)})

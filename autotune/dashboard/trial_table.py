@@ -7,7 +7,7 @@ from typing import Any
 import dash_ag_grid as dag
 from dash.development.base_component import Component
 
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.report.words import (
     cell,
     changes_text,
@@ -25,7 +25,7 @@ from autotune.units import GIB
 
 PAGE = 100  # rows that the grid requests at a time
 # The grid's names of filters, and those of `Condition`.
-TESTS = {
+FILTER_TESTS = {
     "contains": "contains",
     "equals": "equals",
     "notEqual": "differs",
@@ -164,7 +164,7 @@ def conditions(model: Mapping[str, Any]) -> list[Condition]:
         value = test.get("filter")
         if isinstance(value, int | float):
             value = value * (FIXED[name].scale or 1 if name in FIXED else 1)
-        kind = TESTS.get(test["type"], test["type"])
+        kind = FILTER_TESTS.get(test["type"], test["type"])
         found.append(Condition(column=name, test=kind, value=value))
     return found
 
@@ -177,12 +177,12 @@ def order(model: Sequence[Mapping[str, str]]) -> str | None:
     return name if descends == (name in FASTEST_FIRST) else f"-{name}"
 
 
-def row(trial: dict[str, Any], where: Where) -> dict[str, str]:
+def row(trial: dict[str, Any], visit: Visit) -> dict[str, str]:
     """Return a `trial_view` as {column: text}."""
     values = _values(trial)
     shown = {name: FIXED[name].show(v) if name in FIXED else cell(v) for name, v in values.items()}
     for name in TIMES:
-        shown[name] = where.time(values[name])
+        shown[name] = visit.time(values[name])
     number = trial["number"]
     link = f"[{number}](/runs/{trial['run_id']}/trials/{number})"
     return {**shown, "number": link, "id": str(number)}

@@ -9,7 +9,7 @@ from autotune.dashboard.app import make_app
 from autotune.dashboard.pages.run_answers import RunCallbacks
 from autotune.dashboard.shell import page_at
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.errors import NotFoundError
 from tests.dashboard.small_store import fill
 
@@ -43,13 +43,13 @@ def shown(component):
 )
 def test_a_page_opens(source, path, query, words):
     """Without a browser, on what the store has."""
-    assert words in shown(page_at(source, Where(path=path, query=query)))
+    assert words in shown(page_at(source, Visit(path=path, query=query)))
 
 
 def test_a_page_that_is_not_there_is_refused(source):
     """With where to go."""
     with pytest.raises(NotFoundError, match="there is no page /runs/1/x"):
-        page_at(source, Where(path="/runs/1/x"))
+        page_at(source, Visit(path="/runs/1/x"))
 
 
 @pytest.mark.parametrize(

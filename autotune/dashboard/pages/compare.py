@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 from autotune.dashboard import parts
 from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.errors import UsageError
 from autotune.report.reading import read_trial
 from autotune.report.words import (
@@ -34,13 +34,13 @@ HOW_TO_NAME = "write trials as RUN.NUMBER, such as 3.12,3.15, and runs as 3,4"
 Row = tuple[str, Callable[[dict[str, Any]], str]]
 
 
-def page(source: Source, where: Where) -> Component:
+def page(source: Source, visit: Visit) -> Component:
     """Return the page: `?trials=3.12,3.15` or `?runs=3,4`."""
-    trials, runs = _split(where.query.get("trials")), _split(where.query.get("runs"))
+    trials, runs = _split(visit.query.get("trials")), _split(visit.query.get("runs"))
     with source.store() as store:
         tables = [
             *([_trials(store, trials)] if trials else []),
-            *([_runs(store, runs, where)] if runs else []),
+            *([_runs(store, runs, visit)] if runs else []),
         ]
     return dmc.Box([parts.title("Compare"), _form(trials, runs), *tables])
 
@@ -97,7 +97,7 @@ def _trials(store: SqlStore, named: Sequence[str]) -> Component:
     views = [_trial(store, name) for name in named]
     knobs = list(dict.fromkeys(knob for view in views for knob in view["plan"]))
     rows = [
-        *_rows(OF_TRIAL, views),
+        *_rows(TRIAL_ROWS, views),
         *([knob, *(knob_value(view["plan"].get(knob)) for view in views)] for knob in knobs),
     ]
     heads = [
@@ -120,9 +120,9 @@ def _trial_address(view: dict[str, Any]) -> str:
     return f"/runs/{view['run_id']}/trials/{view['number']}"
 
 
-def _runs(store: SqlStore, named: Sequence[str], where: Where) -> Component:
+def _runs(store: SqlStore, named: Sequence[str], visit: Visit) -> Component:
     views = [run_view(store.run(name)) for name in named]
-    rows = [*_rows(OF_RUN, views), ["Started", *(where.time(v["created_at"]) for v in views)]]
+    rows = [*_rows(RUN_ROWS, views), ["Started", *(visit.time(v["created_at"]) for v in views)]]
     knobs = list(dict.fromkeys(knob for view in views for knob in _winner(view)))
     rows += [[knob, *(knob_value(_winner(view).get(knob)) for view in views)] for knob in knobs]
     heads = [parts.link(view["name"], f"/runs/{view['id']}") for view in views]
@@ -165,7 +165,7 @@ def _of_winner(name: str, show: Callable[[Any], str]) -> Callable[[dict[str, Any
     return lambda view: show((view["winner"] or {}).get(name))
 
 
-OF_TRIAL: tuple[Row, ...] = (
+TRIAL_ROWS: tuple[Row, ...] = (
     ("Outcome", lambda view: view["outcome"] or IN_FLIGHT),
     ("Purpose", lambda view: str(view["purpose"])),
     ("Reason", lambda view: str(view["reason"])),
@@ -180,7 +180,7 @@ OF_TRIAL: tuple[Row, ...] = (
     ("Took", lambda view: duration(view["total_s"])),
     ("Ranks", lambda view: str(view["num_ranks"])),
 )
-OF_RUN: tuple[Row, ...] = (
+RUN_ROWS: tuple[Row, ...] = (
     ("State", lambda view: str(view["state"])),
     ("Workload", lambda view: str(view["workload"])),
     ("Machine", lambda view: cell(view["hardware"].get("device_name"))),

@@ -12,7 +12,7 @@ from autotune.dashboard import parts
 from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.source import Source
 from autotune.dashboard.trial_table import GRID_THEME
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.report.tables import csv_text
 from autotune.storage.query import QueryResult, read_only_query
 from autotune.storage.views import query_view
@@ -46,13 +46,13 @@ EXAMPLES = {
 }
 
 
-def page(source: Source, where: Where) -> Component:
+def page(source: Source, visit: Visit) -> Component:
     """Return the page; `?sql=...` is the statement to begin with."""
     first = next(iter(EXAMPLES.values()))
     statement = dmc.Textarea(
         id="sql",
         label="One SELECT statement",
-        value=where.query.get("sql", first),
+        value=visit.query.get("sql", first),
         autosize=True,
         minRows=5,
     )

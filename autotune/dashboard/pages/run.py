@@ -17,7 +17,7 @@ from autotune.dashboard.trial_table import (
     columns_of,
     grid,
 )
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.report.words import cell, duration
 from autotune.storage.records import RunRecord, RunState
 from autotune.storage.sql import SqlStore
@@ -32,12 +32,12 @@ ABOUT_EFFECTS = (
 )
 
 
-def page(source: Source, where: Where, run: str) -> Component:
+def page(source: Source, visit: Visit, run: str) -> Component:
     """Return the page with the run's result; callbacks add the other parts and update all."""
     with source.store() as store:
         record = store.run(run)
         version = version_of(store, record)
-        found = top(store, record, where)
+        found = top(store, record, visit)
     return dmc.Box(
         [
             dcc.Store(id="run", data=record.id),
@@ -49,7 +49,7 @@ def page(source: Source, where: Where, run: str) -> Component:
     )
 
 
-def sections(run: RunRecord, knobs: dict[str, list[Any]], where: Where) -> Component:
+def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Component:
     """Return the empty sections of the page, which callbacks fill."""
     wide = {"base": 1, "lg": 2}
     return dmc.Box(
@@ -65,7 +65,7 @@ def sections(run: RunRecord, knobs: dict[str, list[Any]], where: Where) -> Compo
             ),
             _trials(columns_of(knobs)),
             parts.section("Plan", html.Div(id="plan")),
-            parts.section("About this run", parts.facts(_about(run, where))),
+            parts.section("About this run", parts.facts(_about(run, visit))),
         ]
     )
 
@@ -90,14 +90,14 @@ def goes_on(run: RunRecord) -> bool:
     return run.state in {RunState.RUNNING, RunState.KILLED, RunState.INTERRUPTED}
 
 
-def top(store: SqlStore, run: RunRecord, where: Where) -> Component:
+def top(store: SqlStore, run: RunRecord, visit: Visit) -> Component:
     """Return the top of the page: title, result so far, progress, and changed knobs."""
     view = run_view(run)
     best = store.statistics(run).best_so_far()
     title = parts.title(
         run.name,
         parts.badge(run.state.value),
-        dmc.Text(f"started {where.time(view['created_at'])}", c="dimmed", size="sm"),
+        dmc.Text(f"started {visit.time(view['created_at'])}", c="dimmed", size="sm"),
     )
     return dmc.Box(
         [
@@ -170,7 +170,7 @@ def _trials(columns: list[Column]) -> Component:
     )
 
 
-def _about(run: RunRecord, where: Where) -> Iterator[tuple[str, parts.Child]]:
+def _about(run: RunRecord, visit: Visit) -> Iterator[tuple[str, parts.Child]]:
     view = run_view(run)
     yield "Workload", run.new.workload_path
     yield "Objective", objective_from(run.new.objective).words
@@ -179,7 +179,7 @@ def _about(run: RunRecord, where: Where) -> Iterator[tuple[str, parts.Child]]:
     yield "Ranks in a trial", str(run.new.num_ranks)
     versions = view["hardware"].get("versions", {})
     yield "Versions", ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield "Started", where.time(view["created_at"])
-    yield "Ended", where.time(view["finished_at"])
+    yield "Started", visit.time(view["created_at"])
+    yield "Ended", visit.time(view["finished_at"])
     yield "Optuna's dashboard", parts.server_link("of this run's study", f"/optuna/{run.id}")
     yield "As JSON", parts.server_link(f"/api/v1/runs/{run.id}", f"/api/v1/runs/{run.id}")

@@ -20,7 +20,7 @@ from autotune.dashboard.trial_table import (
     order,
     row,
 )
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.errors import UsageError
 from autotune.export.contents import read_plan_file
 from autotune.export.plan_file import dump_plan
@@ -34,7 +34,7 @@ from autotune.storage.views import trial_view
 from autotune.trials.result import Purpose
 
 MAX_DOTS = 800  # trials in the chart of throughput against memory
-MAX_EFFECTS = 5000  # trials from which the effects of knobs are computed
+EFFECT_SAMPLE = 5000  # trials from which the effects of knobs are computed
 REFRESH = "(version) => { dash_ag_grid.getApi('trials').refreshInfiniteCache(); }"
 """Runs in the browser: the grid requests its visible rows again."""
 
@@ -54,7 +54,7 @@ class RunCallbacks:
     def add_to(self, app: Dash) -> None:
         """Register each method for the section that it fills."""
         run, version = State("run", "data"), Input("version", "data")
-        where = State("where", "data")
+        visit = State("visit", "data")
         callback_in_thread(
             app,
             Output("version", "data"),
@@ -63,10 +63,10 @@ class RunCallbacks:
             Input("pulse", "n_intervals"),
             run,
             State("version", "data"),
-            where,
+            visit,
             prevent_initial_call=True,
         )(self.poll)
-        callback_in_thread(app, Output("rest", "children"), Input("run", "data"), where)(
+        callback_in_thread(app, Output("rest", "children"), Input("run", "data"), visit)(
             self.sections
         )
         callback_in_thread(app, Output("best", "children"), version, run)(self.best)
@@ -78,7 +78,7 @@ class RunCallbacks:
         callback_in_thread(app, Output("failures", "children"), version, run)(self.failures)
         callback_in_thread(app, Output("plan", "children"), version, run)(self.plan)
         callback_in_thread(
-            app, Output("trials", "getRowsResponse"), Input("trials", "getRowsRequest"), run, where
+            app, Output("trials", "getRowsResponse"), Input("trials", "getRowsRequest"), run, visit
         )(self.rows)
         callback_in_thread(
             app,
@@ -101,13 +101,13 @@ class RunCallbacks:
             now = version_of(store, record)
             if now == version:
                 return no_update, not goes_on(record), no_update
-            return now, not goes_on(record), top(store, record, Where.of(told))
+            return now, not goes_on(record), top(store, record, Visit.of(told))
 
     def sections(self, run: int, told: dict[str, Any]) -> Component:
         """Return the empty sections of the page."""
         with self._source.store() as store:
             record = store.run(str(run))
-            return sections(record, knobs_of(store, record), Where.of(told))
+            return sections(record, knobs_of(store, record), Visit.of(told))
 
     def best(self, _: Any, run: int) -> Component:
         """Return the chart of the best throughput so far over time."""
@@ -136,7 +136,7 @@ class RunCallbacks:
         """Return how throughput varies with each knob's values."""
         with self._source.store() as store:
             record = store.run(str(run))
-            effects = store.statistics(record).knob_effects(MAX_EFFECTS)
+            effects = store.statistics(record).knob_effects(EFFECT_SAMPLE)
             total = store.statistics(record).num_measured()
         if not effects:
             return parts.placeholder("No knob has been tried with several values yet.")
@@ -212,8 +212,8 @@ class RunCallbacks:
                 limit=last - first,
                 offset=first,
             )
-        where = Where.of(told)
-        shown = [row(trial, where) for trial in found["items"]]
+        visit = Visit.of(told)
+        shown = [row(trial, visit) for trial in found["items"]]
         return {"rowData": shown, "rowCount": found["total"]}
 
     def columns(self, names: list[str], run: int) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 
 from autotune.dashboard import parts
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.report.words import UNKNOWN, cell, duration, samples, speedup
 from autotune.storage.views import run_view
 
@@ -29,11 +29,11 @@ COLUMNS = (
 NUMERIC = COLUMNS[4:9]
 
 
-def page(source: Source, where: Where) -> Component:
+def page(source: Source, visit: Visit) -> Component:
     """Return the page; `?page=2` has older runs."""
     number = (
-        max(int(where.query.get("page", "1")), 1)
-        if where.query.get("page", "1").isdecimal()
+        max(int(visit.query.get("page", "1")), 1)
+        if visit.query.get("page", "1").isdecimal()
         else 1
     )
     with source.store() as store:
@@ -41,7 +41,7 @@ def page(source: Source, where: Where) -> Component:
         total = store.num_runs()
     if not total:
         return parts.section("No run yet", parts.commands(["autotune run MODEL --budget 15m"]))
-    rows = [_row(run_view(run), where) for run in runs]
+    rows = [_row(run_view(run), visit) for run in runs]
     return dmc.Box(
         [
             parts.title("Runs", dmc.Badge(str(total), variant="light")),
@@ -51,7 +51,7 @@ def page(source: Source, where: Where) -> Component:
     )
 
 
-def _row(run: dict[str, Any], where: Where) -> list[Any]:
+def _row(run: dict[str, Any], visit: Visit) -> list[Any]:
     winner = run["winner"]
     return [
         parts.link(run["name"], f"/runs/{run['id']}"),
@@ -63,7 +63,7 @@ def _row(run: dict[str, Any], where: Where) -> list[Any]:
         samples(winner and winner["throughput"]),
         speedup(winner) if winner else UNKNOWN,
         f"{duration(run['used_s'])} of {duration(run['budget_s'])}",
-        where.time(run["created_at"]),
+        visit.time(run["created_at"]),
     ]
 
 

@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 from autotune.dashboard import charts, parts
 from autotune.dashboard.pages.plan_links import plan_links
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.report import diagnosis as diagnosis_text
 from autotune.report.reading import read_trial
 from autotune.report.words import (
@@ -27,7 +27,7 @@ from autotune.report.words import (
 from autotune.storage.statistics import IN_FLIGHT
 
 
-def page(source: Source, where: Where, run: str, number: str) -> Component:
+def page(source: Source, visit: Visit, run: str, number: str) -> Component:
     """Return the page of trial `number`."""
     with source.store() as store:
         record = store.run(run)
@@ -43,7 +43,7 @@ def page(source: Source, where: Where, run: str, number: str) -> Component:
             _error(trial),
             dmc.SimpleGrid(
                 [
-                    parts.section("What and why", parts.facts(_facts(trial, where))),
+                    parts.section("What and why", parts.facts(_facts(trial, visit))),
                     parts.section("Measured", _measured(measured, trial["windows"])),
                 ],
                 cols={"base": 1, "md": 2},
@@ -58,13 +58,13 @@ def page(source: Source, where: Where, run: str, number: str) -> Component:
     )
 
 
-def _facts(trial: dict[str, Any], where: Where) -> Iterator[tuple[str, parts.Child]]:
+def _facts(trial: dict[str, Any], visit: Visit) -> Iterator[tuple[str, parts.Child]]:
     yield "Purpose", trial["purpose"]
     yield "Reason", trial["reason"]
     yield "Changes", changes_text(trial)
     yield "Ranks", str(trial["num_ranks"])
-    yield "Started", where.time(trial["started_at"])
-    yield "Ended", where.time(trial["finished_at"])
+    yield "Started", visit.time(trial["started_at"])
+    yield "Ended", visit.time(trial["finished_at"])
     yield "Took", f"{duration(trial['total_s'])}, {duration(trial['overhead_s'])} of it overhead"
     if trial["numerics"] is not None:
         yield "Numerics", numerics(trial["numerics"])

@@ -1,4 +1,4 @@
-"""The address that a viewer looks at, and their time zone."""
+"""The visit of a viewer: the address of the page, and their time zone."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class Visit:
     """The address of a page and the viewer's time zone.
 
     Attributes:
@@ -23,7 +23,7 @@ class Where:
 
     @classmethod
     def of(cls, told: dict[str, Any] | None) -> Self:
-        """Build from what `REPORT_WHERE` of the shell returns: `path`, `search` and `zone`."""
+        """Build from what `REPORT_VISIT` of the shell returns: `path`, `search` and `zone`."""
         told = told or {}
         parsed = parse_qs(str(told.get("search") or "").removeprefix("?"))
         return cls(
