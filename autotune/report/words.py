@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotune.clock import in_words
-from autotune.search_space.plan import Value
-from autotune.search_space.space import spell
+from autotune.search_space.plan import Value, spell
 from autotune.storage.location import locate
 from autotune.storage.records import RunRecord
 from autotune.units import gib as number_of_gib
