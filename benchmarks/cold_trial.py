@@ -1,7 +1,7 @@
-"""A trial that compiles everything itself, whatever was compiled before it.
+"""Runs a trial with an empty compiler cache.
 
-A table says what each plan costs. With a shared cache that would depend on the order in which the
-plans were recorded: the second one of a kind compiles in no time.
+A recorded table tells how long each plan takes. With a shared cache, that would depend on the
+order of recording, as a plan like an earlier one finds its kernels compiled.
 """
 
 import os
@@ -11,7 +11,7 @@ from autotune.trials.rank import run_trial
 
 
 def run(request):
-    """Yield what `run_trial` does, with a compiler cache of its own."""
+    """Run a trial as `run_trial` does, with a compiler cache of its own."""
     with tempfile.TemporaryDirectory(prefix="cold-") as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")  # noqa: PTH118

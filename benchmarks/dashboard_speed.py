@@ -1,8 +1,8 @@
-"""How fast are the dashboard's pages and API over a store of 100 000 trials?
+"""Measures how fast the dashboard's pages and API are over a store of 100 000 trials.
 
-Makes such a store once (one run of half of the trials, the rest in runs of 1 000), serves it with
-`autotune dashboard`, and measures in headless Chromium and over HTTP. The plans and numbers are
-made up; only the times are results.
+It makes such a store once (one run has half of the trials, others have 1 000 each), serves it with
+`autotune dashboard`, and measures in headless Chromium and over HTTP. The stored plans and numbers
+are made up; only the times are results.
 
     python benchmarks/dashboard_speed.py [--trials 100000] [--store /tmp/big.db] [--repeats 5]
 
@@ -50,9 +50,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "memory_format": ("contiguous", "channels_last"),
     "cudnn_benchmark": (False, True),
 }
-SMALL_RUN = 1000
-AT_ONCE = 5000
-# When the page's headline has been painted, in milliseconds since the navigation began.
+SMALL_RUN = 1000  # trials of each run but the first
+AT_ONCE = 5000  # rows of an insert
+# Runs in the browser, and notes when the page's headline is painted, in ms since the navigation.
 NOTE_HEADLINE = """
 new MutationObserver((_, observer) => {
   if (!document.querySelector('main h1')) return;
@@ -64,7 +64,7 @@ LOG_TAIL = "step 100: loss 2.31\n" * 60
 
 
 def make_store(file: Path, num_trials: int) -> None:
-    """Fill a new store."""
+    """Write a store with so many trials to a file."""
     store = open_store(str(file))
     sizes = [num_trials // 2] + [SMALL_RUN] * (num_trials // 2 // SMALL_RUN)
     runs = [store.create_run(_new_run(i)) for i in range(len(sizes))]
@@ -134,7 +134,7 @@ def _trial(run_id: int, number: int, dice: random.Random) -> dict[str, Any]:
         "step_ms": 1000.0 / speed if ok else None,
         "data_wait_share": dice.random() / 5 if ok else None,
         "peak_reserved_overall_bytes": int(dice.uniform(1, 80) * 2**30) if ok else None,
-        # What `Measurement` always has.
+        # The fields that every `Measurement` has.
         **dict.fromkeys(("step_ms_spread", "build_s", "first_step_s"), 0.01 if ok else None),
         **dict.fromkeys(("warm_up_s", "measure_s", "first_loss"), 1.0 if ok else None),
         **dict.fromkeys(("last_loss",), 1.0 if ok else None),
@@ -158,7 +158,7 @@ def _windows(run_id: int, number: int) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def served(file: Path) -> Iterator[str]:
-    """Serve the store with the real command; give the address."""
+    """Serve the store by `autotune dashboard`, and yield the address."""
     command = [sys.executable, "-m", "autotune", "dashboard", "--port", "0"]
     process = subprocess.Popen(
         [*command, "--storage", str(file)], stdout=subprocess.PIPE, text=True
@@ -172,7 +172,7 @@ def served(file: Path) -> Iterator[str]:
 
 
 def timed(repeats: int, action: Any) -> list[float]:
-    """Return seconds of each call, after one that is not counted."""
+    """Return the seconds of each call, after one call that is not counted."""
     action()
     seconds = []
     for _ in range(repeats):
@@ -183,20 +183,20 @@ def timed(repeats: int, action: Any) -> list[float]:
 
 
 def get(address: str) -> None:
-    """Ask the API, and read all of its answer."""
+    """Request an address of the API, and read the whole response."""
     with urllib.request.urlopen(address) as answer:  # noqa: S310  our own server
         json.load(answer)
 
 
 def open_page(page: Page, address: str, content: str) -> None:
-    """Open a page in a browser that has never seen it, until its content is there."""
+    """Open a page in a browser with an empty cache, and wait for its content."""
     page.context.clear_cookies()
     page.goto(address)
     page.wait_for_selector(content)
 
 
 def measure_pages(address: str, file: Path, repeats: int) -> list[tuple[str, float, list[float]]]:
-    """Return what was done, its limit in seconds, and the seconds that it took."""
+    """Return (action, its limit in seconds, the measured seconds) for each action on pages."""
     pages = {
         "runs": "/",
         "run of half of all trials": "/runs/1",
@@ -221,7 +221,7 @@ def measure_pages(address: str, file: Path, repeats: int) -> list[tuple[str, flo
 
 
 def _first_content(browser: Browser, address: str) -> float:
-    """Return seconds from the address to the painted headline, in a profile that is empty."""
+    """Return the seconds until the headline is painted, in a browser with an empty profile."""
     context = browser.new_context()
     page = context.new_page()
     page.add_init_script(NOTE_HEADLINE)
@@ -232,7 +232,7 @@ def _first_content(browser: Browser, address: str) -> float:
 
 
 def _measure_table(page: Page, address: str, repeats: int) -> list[tuple[str, float, list[float]]]:
-    """Page and filter the largest run's table, from the click until the rows are there."""
+    """Measure paging and filtering of the largest run's table, from click to visible rows."""
     open_page(page, f"{address}/runs/1", ".ag-row a")
     header = page.get_by_role("columnheader", name="Samples/s")
 
@@ -263,7 +263,7 @@ def _measure_table(page: Page, address: str, repeats: int) -> list[tuple[str, fl
 def _measure_news(
     page: Page, address: str, file: Path, repeats: int
 ) -> tuple[str, float, list[float]]:
-    """Let a run that goes on begin a trial; wait until its page counts one more."""
+    """Measure how soon the page of a running run shows a trial that has just begun."""
     store = open_store(str(file))
     run = store.run("last")
     open_page(page, f"{address}/runs/{run.id}", ".ag-row a")
@@ -280,7 +280,7 @@ def _measure_news(
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure all, and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--store", type=Path)

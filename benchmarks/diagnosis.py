@@ -1,9 +1,10 @@
-"""Is the diagnosis right? `autotune diagnose` on workloads made to be bound by each cause.
+"""Checks `autotune diagnose` on workloads whose limit is known.
 
     python benchmarks/diagnosis.py
     python benchmarks/diagnosis.py launches host_sync --fix precision=bf16
 
-The workloads are in `bound/`; they are larger where there is a GPU. Exits with 1 if any is wrong.
+The workloads in `bound/` are each made to be limited by one cause, and are larger where there is a
+GPU. The exit code is 1 if any diagnosis is wrong.
 """
 
 import argparse
@@ -67,7 +68,7 @@ def row(name, diagnosis):
 
 
 def verdict(name, diagnosis):
-    """What the diagnosis says about what the workload was made for, and whether that is so."""
+    """Return what the diagnosis says about the cause it should find, and whether it is right."""
     if name in BOUNDS:
         return str(diagnosis["bound"]), diagnosis["bound"] == name
     found = [f for f in diagnosis["findings"] if f["kind"] == FINDINGS[name]]
@@ -80,7 +81,7 @@ def place(finding):
 
 
 def is_there(name, finding):
-    """Whether the finding names the line marked `# here`; a shape has none, but its parameter."""
+    """Return whether a finding names the line marked `# here`, or for a shape its parameter."""
     if name == "vocabulary":
         return "50257" in finding["what"]
     lines = (BOUND / f"{name}.py").read_text().splitlines()

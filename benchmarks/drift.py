@@ -1,10 +1,10 @@
-"""What the good and bad minutes of a machine did to a table, told by what was measured again.
+"""Removes the drift of a machine from the measurements of a recorded table.
 
-Whoever shares the host of a virtual machine makes every plan slower or faster for a while. Plans
-that were measured several times, minutes or days apart, show by how much. What their neighbours in
-time have in common is taken out of each measurement before plans are compared: else the best plan
-of a table is the one that was measured at the best time. This is a median polish (Tukey 1977) of
-plans and times.
+Other users of a virtual machine's host make all plans slower or faster for a while. Plans that
+were measured several times, minutes or days apart, show by how much. The deviation that
+measurements of about the same time have in common is removed from each of them before plans are
+compared; else the best plan of a table is one that was measured at a good time. The method is a
+median polish (Tukey 1977) over plans and times.
 """
 
 import statistics
@@ -15,11 +15,11 @@ _ROUNDS = 20
 
 
 def steady(rows, value):
-    """Return the median of each plan's processes, each without the drift of its time.
+    """Return {plan: median value over its processes}, with the drift removed.
 
     Args:
-        rows: plan and result, in the order in which they were measured.
-        value: of a result, 0 where it failed.
+        rows: (plan, result) pairs in the order of measuring.
+        value: returns the value of a result, 0 for a failed one.
     """
     values = [value(result) for _, result in rows]
     drift = [1.0] * len(rows)

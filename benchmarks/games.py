@@ -1,4 +1,4 @@
-"""A search played on a recorded table: what it measures costs what the recording took."""
+"""A search on a recorded table, in which a plan costs the seconds that its recording took."""
 
 import dataclasses
 import random
@@ -8,23 +8,23 @@ from drift import steady
 from autotune.trials.interval import relative_half_width
 
 
-class Over(Exception):  # noqa: N818  no error: the search may stop
-    """Nothing is left to find."""
+class Over(Exception):  # noqa: N818  it is no error
+    """The game is over, as a plan near enough to the best was measured."""
 
 
 class Game:
     """One search on one table, until it has measured a plan near the best one.
 
-    Each seed sees one of the processes that measured a plan, and a resample of its windows (with
-    replacement), so that strategies without any chance in them are not judged by one draw of the
-    noise. How near a plan is to the best is judged by the median of its processes, which is
-    what somebody who trains by it may expect, in minutes that were alike (see `drift`).
+    For each seed, the result of a plan is drawn from the processes that measured it, and its
+    windows are resampled with replacement. So even a deterministic strategy is judged on many
+    draws of the noise. How near a plan is to the best is judged by the median of its processes,
+    without the machine's drift (see `drift`): the throughput that a user of the plan can expect.
 
     Args:
-        table: recorded.
-        memory_cap_bytes: plans that need more cannot be the best one.
-        seed: of the resample; strategies take it for themselves, too.
-        near: share of the best throughput at which the game is over.
+        table: the recorded table.
+        memory_cap_bytes: the device memory above which a plan cannot be the best.
+        seed: of the resampling, and of strategies that draw random numbers.
+        near: the share of the best throughput at which the game is over.
     """
 
     def __init__(self, table, *, memory_cap_bytes, seed, near=0.98):
@@ -40,24 +40,26 @@ class Game:
         self.known = {}
 
     def value(self, result):
-        """Throughput, 0 where it failed or left too little memory."""
+        """Return the throughput of a result; 0 if it failed or needs too much memory."""
         measured = result.measurement
         if measured is None or (measured.memory_bytes or 0) > self.memory_cap_bytes:
             return 0.0
         return measured.throughput
 
     def measure(self, plan):
-        """Return what the plan gave; a repeated question is answered for nothing."""
+        """Return the result of a plan; only its first measurement costs time."""
         if plan not in self.known:
             self.known[plan] = self.results[plan]
             self.pay(plan, self.results[plan])
         return self.known[plan]
 
     def pay(self, plan, result):
-        """Count the seconds of a trial; a plan that was raced out is no find.
+        """Add the seconds of a trial, and record the plan if it is the best so far.
+
+        A plan whose trial racing cut short does not count as found.
 
         Raises:
-            Over: when the plan is as near to the best as asked, or all plans are known.
+            Over: when the plan is near enough to the best.
         """
         self.spent_s += result.total_s
         raced = result.measurement is not None and result.measurement.raced
@@ -68,12 +70,12 @@ class Game:
             raise Over
 
     def seconds_to(self, share):
-        """Device-seconds until a plan of this share of the best was measured, inf: never."""
+        """Return the device-seconds until a plan of this share of the best; inf: never."""
         return next((s for s, found in self.progress if found >= share), float("inf"))
 
 
 def resampled(result, rng):
-    """Return the result as other windows of the same process might have given it."""
+    """Return the result with its windows drawn again, with replacement."""
     measured = result.measurement
     if measured is None or len(measured.windows) < 2:
         return result

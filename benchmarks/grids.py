@@ -1,7 +1,7 @@
-"""What is recorded of each example: the union of a few products of values.
+"""The plans to record of each example: the union of a few products of knob values.
 
-A knob that a product does not name keeps its baseline value there; values that a machine does not
-offer are left out.
+A knob that a product does not name keeps its baseline value; values that a machine does not offer
+are left out.
 """
 
 import itertools
@@ -279,7 +279,7 @@ GRIDS = {"cuda": CUDA, "cpu": CPU}
 
 
 def plans_of(example, space):
-    """Return the plans to record, each once, the baseline among them."""
+    """Return the distinct plans to record, with the baseline."""
     kind = space.site.hardware.device_kind
     if example not in GRIDS[kind]:
         sys.exit(f"benchmarks/grids.py has no grid of {example} for a {kind} device")

@@ -1,8 +1,9 @@
-"""Does autotune overstate? Its measurement beside a hand-written loop, with the same plan.
+"""Compares the throughput that autotune measures with that of a hand-written loop.
 
     python benchmarks/overstatement.py gpt --plan plan.yaml --repeats 5
 
-Both run in fresh processes, in turns, so that a machine that drifts drifts under both.
+Both use the same plan and run in fresh processes, in turn, so that a drift of the machine affects
+both alike.
 """
 
 import argparse

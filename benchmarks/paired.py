@@ -1,10 +1,11 @@
-"""Does autotune overstate? Both loops in one process, window by window in turns.
+"""Compares autotune's training loop with a hand-written one in the same process.
 
     python benchmarks/paired.py gpt --plan plan.yaml --pairs 15
 
-Processes of one kind may differ by more than the loops do (memory layout, cores, neighbours). Here
-both loops share all of that, and what drifts drifts under both. Before each window as many batches
-as the loader's queue holds are trained on, for the queue filled up while the other loop ran.
+The loops take turns window by window, so that a drift of the machine affects both alike. In two
+processes, memory layout, cores and other users could differ by more than the loops do. Before each
+window the loop trains on as many batches as the loader's queue holds, as the queue filled up while
+the other loop ran.
 """
 
 import argparse
@@ -48,11 +49,11 @@ def parse_args():
 
 
 def build_loops(args):
-    """Return each loop as a function that trains on a batch, and its batches."""
+    """Return for each loop a function that trains on a batch, and an iterator of its batches."""
     sys.path.insert(0, str(REPOSITORY / "examples"))
     example = __import__(args.example)
     plan = autotune.load_plan(args.plan)
-    # The settings of the process are the plan's from here on, for both.
+    # This also sets what the plan says of the whole process, so it holds for both loops.
     ours = autotune.apply(plan, workload=example)
     sys.argv = ["paired", "--plan", str(args.plan)]
     settings = training.parse_args(example)
@@ -79,7 +80,7 @@ def run(step, batches, seconds):
 
 
 def window(step, batches, args):
-    """Samples per second of one window of at least `--window-s`."""
+    """Return the samples per second of one window of at least `--window-s` seconds."""
     for _ in range(max(args.queue, 3)):
         step(next(batches))
     synchronise()

@@ -1,8 +1,8 @@
-"""The strategies that are compared: this agent, and what one would otherwise do.
+"""The search strategies that are compared: autotune's agent and others.
 
-Each takes a `Game` and measures plans until the game is over or it knows nothing more to try. All
-but the agent get the better of doubtful cases: a plan that they propose again, or that is not in
-the table, costs them nothing.
+Each takes a `Game` and measures plans until the game is over or it has no more plans to try. The
+others get an advantage over the agent: a plan that they propose again, or that is not in the
+table, costs them no time.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from autotune.dispatch.replay import ReplayRunner
 from autotune.search_space.plan import Plan
 from autotune.trials.request import TrialRequest
 
-BUDGET_S = 3600.0
-MOST_REPEATS = 10
+BUDGET_S = 3600.0  # of the agent, in replayed seconds
+MOST_REPEATS = 10  # of a sampler, before it gets a random plan
 PLATEAU = 0.05  # relative gain below which DeepSpeed takes larger batches to be no faster
 DEEPSPEED_PATIENCE = 5  # its trials without a gain, after which it stops
 
 
 def agent(game):
-    """This repository's agent with a budget of an hour, until its search is over."""
+    """Run autotune's agent with a budget of an hour, until its search ends."""
     clock, hardware = FakeClock(), game.table.hardware
     settings = SearchSettings(budget_s=BUDGET_S, seed=game.seed)
     journal = Journal((game.space,), game.memory_cap_bytes, ())
@@ -67,7 +67,7 @@ def request_of(number, proposal, above):
 
 
 def random_search(game):
-    """Every plan once, in any order."""
+    """Measure every plan once, in random order."""
     plans = list(game.results)
     random.Random(game.seed).shuffle(plans)  # noqa: S311  not for secrets
     for plan in plans:
@@ -75,7 +75,7 @@ def random_search(game):
 
 
 def one_at_a_time(game):
-    """From the baseline, each knob's values with the others at their best so far, until stable."""
+    """Try each knob's values with the other knobs at their best so far, until nothing changes."""
     rng = random.Random(game.seed)  # noqa: S311  not for secrets
     best = game.space.baseline
     before, best_value = None, game.value(game.measure(best))
@@ -90,24 +90,27 @@ def one_at_a_time(game):
 
 
 def tpe(game):
-    """Optuna's TPE as it comes: every knob a category, failures told as failures."""
+    """Run Optuna's TPE by its defaults: knobs are categories, failures are reported as such."""
     optimise(game, optuna.samplers.TPESampler(seed=game.seed), ordered=False)
 
 
 def tpe_multivariate(game):
-    """Optuna's TPE, multivariate in groups, counts in their order, memory as a constraint."""
+    """Run Optuna's multivariate TPE in groups, with counts as numbers and a memory constraint."""
     sampler = optuna.samplers.TPESampler(seed=game.seed, multivariate=True, group=True)
     optimise(game, sampler, ordered=True)
 
 
 def gaussian_process(game):
-    """Optuna's GP sampler, memory as a constraint; every knob in every trial, as it needs."""
+    """Run Optuna's GP sampler with a memory constraint; it needs every knob in every trial."""
     sampler = optuna.samplers.GPSampler(seed=game.seed)
     optimise(game, sampler, ordered=True, conditional=False)
 
 
 def optimise(game, sampler, *, ordered, conditional=True):
-    """Ask until the table is known; whoever repeats himself gets a plan at random instead."""
+    """Ask the sampler for plans until all are measured.
+
+    When it repeats itself too often, a random plan is measured instead.
+    """
     study = optuna.create_study(direction="maximize", sampler=sampler)
     rng, repeats = random.Random(game.seed), 0  # noqa: S311  not for secrets
     while len(game.known) < len(game.results):
@@ -130,7 +133,7 @@ def optimise(game, sampler, *, ordered, conditional=True):
 
 
 def encoded(plan, space, ordered):
-    """The plan as Optuna's parameters; knobs that it lacks are at their first value."""
+    """Return the plan as Optuna's parameters; knobs that do not apply have their first value."""
     given = {d.knob.name: plan.get(d.knob.name, d.values[0]) for d in space.domains}
     in_order = [d for d in space.domains if ordered and d.knob.any_count]
     places = {d.knob.name: sorted(d.values, key=int).index(given[d.knob.name]) for d in in_order}
@@ -152,12 +155,12 @@ def suggest(trial, space, ordered, conditional):
 
 
 def deepspeed(game):
-    """DeepSpeed's autotuner: the micro-batch first, then a grid over the other knobs.
+    """Search as DeepSpeed's autotuner: first the micro-batch, then a grid over the other knobs.
 
-    As in its `autotuner.py`: the user's micro-batch, doubled until throughput grows by less than
-    5 % or memory ends; then its default tuner, grid search, over what is listed, at the batches
-    from half the largest one on, ended by five trials without a gain. What it lists (ZeRO stages
-    and buckets) one device does not have, so here every knob of the space is listed.
+    As in its `autotuner.py`, the user's micro-batch is doubled until throughput grows by less than
+    5 % or memory runs out. Then its default tuner, grid search, runs at the batches from half of
+    the largest one, until five trials bring no gain. It would search over ZeRO stages and buckets,
+    which one device does not have; so here it searches over every knob of the space.
     """
     base, best = game.space.baseline, 0.0
     batches = sorted(int(b) for b in game.space.by_name["batch_size"].values)
@@ -190,7 +193,7 @@ SAMPLERS = ("Optuna TPE", "Optuna TPE, multivariate", "Optuna GP")
 
 
 def play(name, game):
-    """Play to the end; the game knows what came of it."""
+    """Run the named strategy on a game until it ends; the game holds the result."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings(), contextlib.suppress(Over):
         warnings.simplefilter("ignore")

@@ -3,11 +3,10 @@
     python benchmarks/record_table.py gpt --limit 9m
     python benchmarks/record_table.py gpt --limit 9m      # goes on where the first one stopped
 
-The plans come in a shuffled order in which every compile mode and precision has its share from the
-start, so that a recording cut short shows something of everything. When all are there, those near
-the best are measured again in fresh processes: the best of many single measurements is a lucky
-one. Each trial compiles everything itself. What was recorded on another machine is not gone on
-with.
+The order of plans is random, but mixes compile modes and precisions evenly, so that an interrupted
+recording has some plans of each. When all plans are measured, those near the best are measured
+again in fresh processes, as the best of many single measurements is best by luck, too. Each trial
+compiles with an empty cache. A recording goes on only on the machine where it began.
 """
 
 import argparse
@@ -28,8 +27,8 @@ from grids import plans_of  # noqa: E402
 
 from autotune.agent.spaces import this_machine  # noqa: E402
 from autotune.cli.parsing import parse_budget, parse_fixed  # noqa: E402
+from autotune.dispatch.clusters import LocalCluster  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
-from autotune.dispatch.site import LocalSite  # noqa: E402
 from autotune.dispatch.table import Table, append_result, read_table, start_table  # noqa: E402
 from autotune.search_space.space import NAMED_IN_FULL, build_space  # noqa: E402
 from autotune.trials.diagnosis import DiagnosisRequest  # noqa: E402
@@ -37,7 +36,7 @@ from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
 from autotune.trials.result import Purpose  # noqa: E402
 
 TABLES = Path(__file__).parent / "tables"
-LONGEST_TRIAL_S = 400.0
+LONGEST_TRIAL_S = 400.0  # after which a trial is given up
 
 
 def main():
@@ -48,13 +47,13 @@ def main():
     workload = REPOSITORY / "examples" / f"{args.example}.py"
     logs = Path(tempfile.mkdtemp(prefix="record-"))
     with (
-        LocalSite(hardware) as site,
-        RayRunner(site, log_dir=logs, entry="benchmarks.cold_trial:run") as runner,
+        LocalCluster(hardware) as cluster,
+        RayRunner(cluster, log_dir=logs, entry="benchmarks.cold_trial:run") as runner,
     ):
-        site.look_at(workload, args.seed)
+        cluster.start_probe(workload, args.seed)
         runner.start()
-        path = open_table(args, one_device(hardware), site.facts(300.0))
-        # A table is gone on with as it was begun: in its space, which later versions widen.
+        path = open_table(args, one_device(hardware), cluster.facts(300.0))
+        # An earlier recording goes on in its own space, as later versions may have more knobs.
         begun = read_table(path)
         narrowing = dataclasses.replace(NAMED_IN_FULL, fix=args.fix)
         space = build_space(begun.facts, one_device(hardware), narrowing)
@@ -93,7 +92,7 @@ def parse_args():
 
 
 def in_order(plans, seed):
-    """The baseline, then all kinds of plans evenly mixed, in an order that the seed gives."""
+    """Return the baseline, then the other plans in a random order that mixes their kinds."""
     kinds = collections.defaultdict(list)
     rng = random.Random(seed)  # noqa: S311  an order is no secret
     for plan in plans[1:]:
@@ -106,7 +105,7 @@ def in_order(plans, seed):
 
 
 def one_device(hardware):
-    """What each trial has, however many of them run side by side."""
+    """Return the hardware that each trial has, while others run on the other devices."""
     count = hardware.num_devices
     return dataclasses.replace(
         hardware,
@@ -117,7 +116,7 @@ def one_device(hardware):
 
 
 def open_table(args, hardware, facts):
-    """Return the file of the table, a new one or that of an earlier recording."""
+    """Return the file of the table: a new one, or that of an earlier recording to go on with."""
     device = "cpu" if hardware.device_kind == "cpu" else hardware.device_name
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"{args.example}-{'-'.join(device.lower().split())}.jsonl"
@@ -138,7 +137,7 @@ def open_table(args, hardware, facts):
 
 
 def origin(table):
-    """What two parts of one table must have in common."""
+    """Return what must be equal for a recording to go on with a table."""
     machine = table.hardware
     return (
         machine.device_name,
@@ -155,7 +154,7 @@ def missing(path, plans):
 
 
 def contenders(path, args):
-    """Return the plans near the best that lack processes, once each, the shortest trials first."""
+    """Return the plans near the best that need more processes, the shortest trials first."""
     table = read_table(path)
     results, truth = table.results, steady(table.rows, speed)
     least = args.near * max(truth.values())
@@ -197,7 +196,7 @@ def request_of(plan, number, workload, args, runner):
 
 
 def note(finished, path):
-    """Write a result down; one that says nothing about its plan leaves it for the next time."""
+    """Print a result and append it to the table, unless the trial ended for reasons of its own."""
     plan, result = finished.request.plan, finished.result
     print(
         f"{finished.request.number:>4}  {result.total_s:7.1f} s  {result.outcome.value:<9} "

@@ -1,11 +1,11 @@
-"""How many device-seconds does each strategy need to come near the best plan of a table?
+"""Measures the device-seconds that each search strategy needs to come near the best plan.
 
     python benchmarks/search_efficiency.py                      # all tables, 30 seeds
     python benchmarks/search_efficiency.py --seeds 5 benchmarks/tables/gpt-*.jsonl
 
-Replays recorded tables: no device is needed, the seconds are those that the recording took. Prints
-a table in Markdown for each recorded one, each game on stderr as it ends, and draws the best
-so far against device-seconds.
+It replays recorded tables, so it needs no device; the seconds are those of the recording. It
+prints a Markdown table for each recorded table, each game to stderr when it ends, and draws the
+best so far against device-seconds.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from players import PLAYERS, SAMPLERS, play  # noqa: E402
 from autotune.agent.settings import SearchSettings  # noqa: E402
 from autotune.dispatch.table import read_table  # noqa: E402
 
-SHARES = (0.95, 0.98)
+SHARES = (0.95, 0.98)  # of the best throughput
 
 
 def main():
@@ -53,7 +53,7 @@ def parse_args():
 
 
 def play_all(path, args):
-    """Return for each player its games, one for each seed."""
+    """Return {player: the progress of its games}, one game for each seed."""
     seeds = range(args.seeds)
     with concurrent.futures.ProcessPoolExecutor(args.processes) as pool:
         running = {
@@ -68,7 +68,7 @@ def play_all(path, args):
 
 
 def played(name, path, seed):
-    """Return the progress of one game: (device-seconds, share of the best) at each gain."""
+    """Play one game, and return (device-seconds, share of the best) at each of its gains."""
     table = read_table(path)
     game = Game(table, memory_cap_bytes=memory_cap(table), seed=seed, near=max(SHARES))
     return play(name, game).progress
@@ -114,7 +114,7 @@ def seconds(value):
 
 
 def verdict(games):
-    """Say how the agent stands to the best general sampler and to random."""
+    """Return a sentence that compares the agent with the best of Optuna's samplers and random."""
     if not {"autotune", "random", *SAMPLERS} <= games.keys():
         return ""
     ours, ninetieth = spread(games["autotune"], 0.98)
@@ -127,7 +127,7 @@ def verdict(games):
 
 
 def draw(games, table, path):
-    """Draw the median over seeds of the best so far."""
+    """Draw the median over seeds of the best so far against device-seconds."""
     import matplotlib as mpl  # noqa: PLC0415  only plots need it
 
     mpl.use("svg")

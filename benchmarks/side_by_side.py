@@ -1,10 +1,10 @@
-"""Do trials on all devices at once finish as many times as fast, and measure the same?
+"""Compares trials on all devices at once with trials on one device: their rate and results.
 
     python benchmarks/side_by_side.py gpt --seconds 60
 
-Runs the same plans over and over on one device with its share of the cores, then on every device
-at once, and compares trials per minute, phase by phase, and measured throughputs. No device ever
-waits for work, so neither the beginning nor the end is in the rate.
+It runs the same plans again and again, first on one device with its share of the cores, then on
+every device at once, and compares trials per minute, the seconds of each phase, and measured
+throughputs. No device ever waits for a trial, and the rate leaves out the start and the end.
 """
 
 import argparse
@@ -23,8 +23,8 @@ sys.path[:0] = [str(REPOSITORY)]
 
 from autotune.agent.spaces import this_machine  # noqa: E402
 from autotune.cli.parsing import parse_budget  # noqa: E402
+from autotune.dispatch.clusters import LocalCluster  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
-from autotune.dispatch.site import LocalSite  # noqa: E402
 from autotune.search_space.space import Narrowing, build_space  # noqa: E402
 from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
 from autotune.trials.result import Purpose  # noqa: E402
@@ -44,8 +44,10 @@ def main():
         return
     hardware = this_machine(1)
     cores = sorted(os.sched_getaffinity(0))[: hardware.cores_per_device]
-    alone = part(args, 1, {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, cores)
-    together = part(args, hardware.num_devices, os.environ, sorted(os.sched_getaffinity(0)))
+    alone = measure_in_process(args, 1, {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, cores)
+    together = measure_in_process(
+        args, hardware.num_devices, os.environ, sorted(os.sched_getaffinity(0))
+    )
     report(alone, together, hardware.num_devices)
 
 
@@ -57,8 +59,8 @@ def parse_args():
     return parser.parse_args()
 
 
-def part(args, devices, environment, cores):
-    """Measure in a process of its own that sees so many devices, on these cores."""
+def measure_in_process(args, devices, environment, cores):
+    """Return what `measure` gives in a process that sees `devices` devices and uses `cores`."""
     command = [sys.executable, __file__, args.example, "--seconds", f"{args.seconds:.0f}s"]
     done = subprocess.run(
         [*command, "--part", str(devices)],
@@ -72,16 +74,16 @@ def part(args, devices, environment, cores):
 
 
 def measure(args):
-    """Return trials per minute, seconds by phase in the mean, and the throughputs of each plan."""
+    """Return trials per minute, mean seconds by phase, and the throughputs of each plan."""
     workload = REPOSITORY / "examples" / f"{args.example}.py"
     logs = Path(tempfile.mkdtemp(prefix="side-by-side-"))
-    with LocalSite(this_machine(1)) as site, RayRunner(site, log_dir=logs) as runner:
-        site.look_at(workload, 0)
+    with LocalCluster(this_machine(1)) as cluster, RayRunner(cluster, log_dir=logs) as runner:
+        cluster.start_probe(workload, 0)
         runner.start()
-        space = build_space(site.facts(300.0), runner.hardware, Narrowing())
+        space = build_space(cluster.facts(300.0), runner.hardware, Narrowing())
         plans = [space.plan(changes) for changes in CHANGES]
         ended = run(runner, plans, workload, args.seconds)
-    # The first trials wait for imports, and find memory and files that nobody used before.
+    # The first trials are not counted: they wait for imports and read files for the first time.
     (start, _), *counted = ended[len(plans) * args.part - 1 :]
     results = [finished for _, finished in counted]
     found = [
@@ -105,7 +107,7 @@ PHASES = {
 
 
 def run(runner, plans, workload, seconds):
-    """Keep every device busy; return the trials that ended and when."""
+    """Keep every device busy, and return the trials that ended, with their times."""
     todo = itertools.cycle(plans)
     started, running, ended = 0, 0, []
     end = time.monotonic() + seconds

@@ -16,7 +16,7 @@ from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
 from autotune.agent.startup import Process
 from autotune.clock import Budget, SystemClock
-from autotune.dispatch.site import ClusterSite, LocalSite
+from autotune.dispatch.clusters import LocalCluster, SharedCluster
 from autotune.errors import NothingRanError, UsageError, WorkloadError
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
@@ -44,9 +44,9 @@ def look_at(
         UsageError: when the narrowing names what does not exist, or devices are too few.
     """
     hardware = this_machine(num_ranks)
-    with LocalSite(hardware) as site:
-        site.look_at(workload, seed)
-        facts = site.facts(PROBE_TIMEOUT_S)
+    with LocalCluster(hardware) as cluster:
+        cluster.start_probe(workload, seed)
+        facts = cluster.facts(PROBE_TIMEOUT_S)
     return hardware, spaces_of(facts, hardware, narrowing, num_ranks)
 
 
@@ -70,18 +70,18 @@ def tune(
     log_dir = _log_dir()
     with (
         closing(open_store(request.storage)) as store,
-        _open_site(request) as site,
+        _open_cluster(request) as cluster,
     ):
-        site.look_at(request.workload, request.seed)
+        cluster.start_probe(request.workload, request.seed)
         # Seconds of imports, while the probe looks at the workload.
         from autotune.agent.search import Search  # noqa: PLC0415
         from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415
 
-        with RayRunner(site, log_dir=log_dir) as runner:
+        with RayRunner(cluster, log_dir=log_dir) as runner:
             runner.start()
-            facts = site.facts(request.budget_s)
-            spaces = spaces_of(facts, site.hardware, request.narrowing, request.num_ranks)
-            run = _open_run(store, request, site.hardware, spaces.whole)
+            facts = cluster.facts(request.budget_s)
+            spaces = spaces_of(facts, cluster.hardware, request.narrowing, request.num_ranks)
+            run = _open_run(store, request, cluster.hardware, spaces.whole)
             budget = Budget(
                 clock=clock,
                 total_s=request.budget_s,
@@ -115,12 +115,14 @@ def _compiled_earlier(
     return compiled_earlier(store, run) if request.objective.weighs_start else ()
 
 
-def _open_site(request: TuneRequest) -> LocalSite | ClusterSite:
+def _open_cluster(request: TuneRequest) -> LocalCluster | SharedCluster:
     if request.ray_address is None:
-        return LocalSite(this_machine(request.num_ranks))
-    site = ClusterSite(request.ray_address, num_ranks=request.num_ranks, workload=request.workload)
-    check_devices(site.hardware, request.num_ranks, "the cluster has")
-    return site
+        return LocalCluster(this_machine(request.num_ranks))
+    cluster = SharedCluster(
+        request.ray_address, num_ranks=request.num_ranks, workload=request.workload
+    )
+    check_devices(cluster.hardware, request.num_ranks, "the cluster has")
+    return cluster
 
 
 def measure_plan(
@@ -148,10 +150,10 @@ def measure_plan(
     from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415  see `tune`
 
     hardware = this_machine(num_ranks)
-    with LocalSite(hardware) as site, RayRunner(site, log_dir=_log_dir()) as runner:
-        site.look_at(workload, seed)
+    with LocalCluster(hardware) as cluster, RayRunner(cluster, log_dir=_log_dir()) as runner:
+        cluster.start_probe(workload, seed)
         runner.start()
-        facts = site.facts(PROBE_TIMEOUT_S)
+        facts = cluster.facts(PROBE_TIMEOUT_S)
         space = build_space(facts, hardware, NAMED_IN_FULL, num_ranks)
         plan = space.plan(values)
         request = TrialRequest(

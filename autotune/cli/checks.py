@@ -1,4 +1,4 @@
-"""What autotune needs of a machine, looked at one by one; each gap with its cost and its cure."""
+"""Checks what autotune needs of a machine; each gap comes with its cost and its cure."""
 
 import json
 import os
@@ -16,13 +16,13 @@ import pynvml
 
 from autotune.dispatch.machine import host_memory_bytes, num_cores
 from autotune.storage.location import DEFAULT_FILE
+from autotune.units import GIB, size_in_words
 
-GIB = 2**30
-ENOUGH_SHARED_BYTES = GIB
-ENOUGH_DISK_BYTES = 5 * GIB
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  that is where Linux keeps it
-PROBE_TIMEOUT_S = 120
-# In a process of its own: a broken torch can take its process down.
+ENOUGH_SHARED_BYTES = GIB  # for the batches that loader workers hand over
+ENOUGH_DISK_BYTES = 5 * GIB  # for the store, logs, and a long run's compiled kernels
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where Linux mounts it
+PROBE_TIMEOUT_S = 120  # for `import torch`
+# Run in a process of its own, as importing a broken torch can crash the process.
 TORCH_PROBE = """
 import json, torch
 available = torch.cuda.is_available()
@@ -33,13 +33,13 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "dev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at. A gap has a `cost`, and a `cure` in words.
+    """The result of one check.
 
     Attributes:
-        name: what was looked at.
-        found: what is there.
-        cost: what the gap costs; empty when there is none.
-        cure: how to mend it.
+        name: what was checked.
+        found: what this machine has.
+        cost: what does not work, or not well; empty when nothing is missing.
+        cure: how to mend that.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Check:
 
 
 def check_machine() -> Iterator[Check]:
-    """Look at everything that autotune uses, cheapest first."""
+    """Yield a `Check` for each thing that autotune uses."""
     torch, driver = probe_torch(), probe_driver()
     yield check_python()
     yield check_torch(torch)
     yield check_devices(torch, driver)
     yield check_compiler()
     if torch.get("cuda"):
-        yield check_package("triton", "torch.compile is out on this GPU", "reinstall torch")
+        yield check_package("triton", "torch.compile does not work on this GPU", "reinstall torch")
     yield check_package("ray", "no trial can run", "pip install ray")
     yield check_cores()
     yield Check(name="memory", found=f"{host_memory_bytes() / GIB:.0f} GiB")
@@ -71,12 +71,12 @@ def check_machine() -> Iterator[Check]:
 
 
 def check_python() -> Check:
-    """Look at the interpreter."""
+    """Return the version and path of the Python interpreter."""
     return Check(name="python", found=f"{sys.version.split()[0]} ({sys.executable})")
 
 
 def probe_torch() -> dict[str, Any]:
-    """Return torch's version, CUDA build and devices, or an `error`, from a process of its own."""
+    """Return torch's `version`, `cuda` and `devices`, or an `error`, found in another process."""
     try:
         done = subprocess.run(  # noqa: S603  our own interpreter and script
             [sys.executable, "-c", TORCH_PROBE],
@@ -93,7 +93,7 @@ def probe_torch() -> dict[str, Any]:
 
 
 def probe_driver() -> dict[str, Any]:
-    """Return the NVIDIA driver, the CUDA version it goes up to and its devices; empty without."""
+    """Return the NVIDIA `driver`, its newest `cuda` and its `devices`; empty without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -115,7 +115,7 @@ def _text(value: str | bytes) -> str:
 
 
 def check_torch(torch: dict[str, Any]) -> Check:
-    """Look at torch itself."""
+    """Check that torch can be imported."""
     if "error" in torch:
         return Check(
             name="torch",
@@ -128,7 +128,7 @@ def check_torch(torch: dict[str, Any]) -> Check:
 
 
 def check_devices(torch: dict[str, Any], driver: dict[str, Any]) -> Check:
-    """Look at the devices that the driver has, and whether torch reaches them."""
+    """Check that torch can use the driver's devices."""
     devices = driver.get("devices", [])
     if not devices:
         return Check(name="devices", found="no NVIDIA device; trials run on the CPU")
@@ -147,9 +147,9 @@ def check_devices(torch: dict[str, Any], driver: dict[str, Any]) -> Check:
 
 
 def check_compiler() -> Check:
-    """Look for what torch.compile builds its kernels with."""
+    """Check for the C++ compiler and headers with which torch.compile builds kernels."""
     compiler = shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
-    cost = "compile_mode and the knobs beside it are out, often the largest gain"
+    cost = "compile_mode and the knobs that need it, often the largest gain, are left out"
     if compiler is None:
         return Check(
             name="compiler",
@@ -169,14 +169,14 @@ def check_compiler() -> Check:
 
 
 def check_package(name: str, cost: str, cure: str) -> Check:
-    """Look for an installed package, without importing it."""
+    """Check that a package is installed, without importing it."""
     if util.find_spec(name) is None:
         return Check(name=name, found="not installed", cost=cost, cure=cure)
     return Check(name=name, found=metadata.version(name))
 
 
 def check_cores() -> Check:
-    """Look at the cores this process may use, its affinity and its container's limit included."""
+    """Check that this process may use more than one core, by affinity and CPU quota."""
     usable, present = num_cores(), os.cpu_count() or 1
     found = f"{usable} of {present}" if usable < present else f"{usable}"
     if usable > 1:
@@ -184,31 +184,33 @@ def check_cores() -> Check:
     return Check(
         name="cores",
         found=found,
-        cost="loader workers take their time from the training process",
+        cost="loader workers and the training process share one core",
         cure="give the container more cores, for example with --cpus=8",
     )
 
 
 def check_shared_memory(folder: Path = SHARED_MEMORY) -> Check:
-    """Look at the shared memory that loader workers and Ray hand data over in."""
+    """Check the size of the shared memory through which loader workers and Ray pass data."""
     total = shutil.disk_usage(folder).total if folder.is_dir() else 0
-    found = f"{total / GIB:.2f} GiB in {folder}"
+    found = f"{size_in_words(total)} in {folder}"
     if total >= ENOUGH_SHARED_BYTES:
         return Check(name="shared memory", found=found)
     return Check(
         name="shared memory",
         found=found,
-        cost="loader workers may die of a bus error, Ray writes to the disk instead",
+        cost="loader workers may die of a bus error, and Ray uses the disk instead",
         cure="start the container with --shm-size=8g, or with --ipc=host",
     )
 
 
 def check_store(folder: Path) -> Check:
-    """Look whether the default store can be written in `folder`."""
+    """Check that the default store can be written in `folder`."""
     file = folder / DEFAULT_FILE
     writable = os.access(file if file.exists() else folder, os.W_OK) and os.access(folder, os.W_OK)
     if writable:
-        return Check(name="store", found=f"{file} ({'there' if file.exists() else 'writable'})")
+        return Check(
+            name="store", found=f"{file} ({'exists' if file.exists() else 'can be created'})"
+        )
     return Check(
         name="store",
         found=f"{file} cannot be written",
@@ -218,7 +220,7 @@ def check_store(folder: Path) -> Check:
 
 
 def check_disk(folder: Path) -> Check:
-    """Look at the free disk for the store, the logs and the compiled kernels."""
+    """Check the free disk space for the store, the logs and the compiled kernels."""
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.0f} GiB free in {folder}"
     if free >= ENOUGH_DISK_BYTES:
@@ -226,6 +228,6 @@ def check_disk(folder: Path) -> Check:
     return Check(
         name="disk",
         found=found,
-        cost="a long run with compilation can fill it, and ends there",
+        cost="a long run with compilation can fill the disk, which ends it",
         cure=f"free {ENOUGH_DISK_BYTES // GIB} GiB, or name a store elsewhere with --storage",
     )

@@ -1,4 +1,4 @@
-"""`autotune dashboard`: look at a store in the browser."""
+"""`autotune dashboard`: serves a web page that shows a store."""
 
 import importlib.util
 import socket
@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.output import Storage, print_lines
+from autotune.cli.options import Storage
+from autotune.cli.output import print_lines
 from autotune.errors import UsageError
 from autotune.storage.location import locate
 
-NEEDED = (
+# The packages of the extra `dashboard`, by their import names.
+REQUIRED_PACKAGES = (
     "a2wsgi",
     "dash",
     "dash_ag_grid",
@@ -26,43 +28,49 @@ def dashboard(
     *,
     storage: Storage = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; one that others reach asks for a token.")
+        str,
+        typer.Option(
+            help="Address to listen on; one that other machines can reach asks for a token."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8050,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")
+    ] = 8050,
     token: Annotated[
         str | None,
         typer.Option(
             metavar="TOKEN",
             envvar="AUTOTUNE_DASHBOARD_TOKEN",
-            help="What viewers must know.  [default: none on this machine, else a new one]",
+            help="Token that viewers must give.  [default: none on this machine, else a new one]",
             show_default=False,
             show_envvar=True,
         ),
     ] = None,
 ) -> None:
-    """Show runs and trials in the browser, live, and answer questions about them."""
+    """Show the runs and trials of a store in the browser, while they run and afterwards."""
     _check_installed()
     _check_token(token)
     location = locate(storage)
-    # Half a second of imports, after what may be wrong with the command line.
+    # Imported after the checks above, as it takes half a second.
     from autotune.dashboard.app import make_app  # noqa: PLC0415
-    from autotune.dashboard.serve import listen, needed_token, serve  # noqa: PLC0415
+    from autotune.dashboard.serve import listen, serve, token_for  # noqa: PLC0415
 
     with listen(host, port) as listener:
-        known = needed_token(host, token)
-        address = f"http://{_named(host)}:{listener.getsockname()[1]}/"
+        viewer_token = token_for(host, token)
+        address = f"http://{_host_in_url(host)}:{listener.getsockname()[1]}/"
         serve(
-            make_app(storage, known),
+            make_app(storage, viewer_token),
             listener,
             lambda: print_lines(
-                f"{location.shown} at {address}" + (f"?token={known}" if known else ""),
-                "Ctrl-C ends it.",
+                f"showing {location.shown} at {address}"
+                + (f"?token={viewer_token}" if viewer_token else ""),
+                "Press Ctrl-C to end.",
             ),
         )
 
 
 def _check_installed() -> None:
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
             f"the dashboard needs packages that are not installed ({', '.join(missing)}); run: "
@@ -72,10 +80,12 @@ def _check_installed() -> None:
 
 def _check_token(token: str | None) -> None:
     if token is not None and len(token) < 8:
-        raise UsageError("--token is too short to be a secret; use 8 characters or more")
+        raise UsageError(
+            f"--token has {len(token)} characters, too few for a secret; use 8 or more"
+        )
 
 
-def _named(host: str) -> str:
-    if host in {"0.0.0.0", "::"}:  # noqa: S104  it is what the user asked for
+def _host_in_url(host: str) -> str:
+    if host in {"0.0.0.0", "::"}:  # noqa: S104  the user asked for it
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""`autotune diagnose MODEL [--plan plan.yaml] [--trace FILE]`: what limits a training step."""
+"""`autotune diagnose MODEL [--plan plan.yaml] [--trace FILE]`: finds what limits a step."""
 
 import os
 from dataclasses import asdict
@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.diagnosed import print_diagnosis
+from autotune.cli.diagnosis import print_diagnosis
 from autotune.cli.measure import speed_facts
-from autotune.cli.output import AsJson, print_facts, print_json
+from autotune.cli.options import AsJson, Fix, Model, PlanToMeasure
+from autotune.cli.output import print_facts, print_json
 from autotune.cli.parsing import absolute, parse_fixed
 from autotune.errors import UsageError
 from autotune.export.plan_file import load_plan_file
@@ -18,17 +19,17 @@ from autotune.trials.diagnosis import DiagnosisRequest
 
 
 def diagnose(
-    model: Annotated[Path, typer.Argument(help="The workload: your model.py.")],
+    model: Model,
     *,
-    plan: Annotated[Path | None, typer.Option(help="A plan file; default: the baseline.")] = None,
-    fix: Annotated[list[str] | None, typer.Option(help="Set a knob: knob=value.")] = None,
+    plan: PlanToMeasure = None,
+    fix: Fix = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Write a Chrome/Perfetto trace of some steps here.")
+        Path | None, typer.Option(help="Write a trace of some steps for Perfetto to this file.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of parameters and data order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what limits a step of MODEL, with the evidence, and what to do about it."""
+    """Find what limits a training step of MODEL, with the evidence and what to do about it."""
     from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
 
     values = _values(plan) | dict(parse_fixed(fix))
@@ -59,8 +60,8 @@ def _values(plan: Path | None) -> dict[str, Value]:
     file = load_plan_file(plan)
     if (file.ranks or 1) > 1:
         raise UsageError(
-            f"{plan} is for {file.ranks} ranks, and a diagnosis looks at one device; `autotune "
-            "run --gpus-per-trial` diagnoses its baseline and its winner on theirs"
+            f"{plan} is for {file.ranks} ranks, and `autotune diagnose` uses one device; use "
+            f"`autotune run --gpus-per-trial {file.ranks}`, which diagnoses baseline and winner"
         )
     return dict(file.plan.values)
 

@@ -1,13 +1,14 @@
-"""`autotune doctor`: what this machine has, what is missing, what each gap costs."""
+"""`autotune doctor`: checks this machine, and says what each gap costs and how to mend it."""
 
 from dataclasses import asdict
 
 from autotune.cli.checks import Check, check_machine
-from autotune.cli.output import AsJson, print_json, print_lines
+from autotune.cli.options import AsJson
+from autotune.cli.output import print_json, print_lines
 
 
 def doctor(*, as_json: AsJson = False) -> None:
-    """Say what this machine has, what is missing, what each gap costs and how to mend it."""
+    """Say what this machine has and what is missing, what each gap costs and how to mend it."""
     checks = list(check_machine())
     if as_json:
         print_json({"checks": [_document(check) for check in checks]})
@@ -15,7 +16,7 @@ def doctor(*, as_json: AsJson = False) -> None:
     for check in checks:
         print_lines(*_lines(check))
     gaps = sum(check.is_gap for check in checks)
-    print_lines("", f"{gaps} to mend" if gaps else "nothing is missing")
+    print_lines("", f"{gaps} gap{'s' * (gaps > 1)} to mend" if gaps else "nothing is missing")
 
 
 def _document(check: Check) -> dict[str, object]:

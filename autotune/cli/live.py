@@ -1,7 +1,6 @@
-"""What `autotune run` shows while it works: a line for each trial, and where it stands."""
+"""Prints the progress of `autotune run`: a line for each trial that ended, and a status."""
 
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -10,18 +9,20 @@ from rich.text import Text
 
 from autotune.agent.proposal import Proposal
 from autotune.clock import Budget
+from autotune.report.words import size
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.trials.result import Measurement, Outcome, TrialResult
 
 _STYLES = {Outcome.OK: "green", Outcome.CANCELLED: "dim"}
-_PLAN_WIDTH = 44
-_ERROR_WIDTH = 120
+_PLAN_WIDTH = 44  # characters of a running trial's plan
+_ERROR_WIDTH = 120  # characters of an error
 
 
 class LiveTable:
-    """Prints trials as they end; on a terminal also what runs, the fastest so far and the budget.
+    """Prints each trial when it ends, and on a terminal a status line that changes in place.
 
-    An `Observer`, and a context manager for the terminal.
+    The status names the running trials, the fastest so far and the used budget. It is an
+    `Observer`, and a context manager while the status is shown.
     """
 
     def __init__(self, console: Console, baseline: Plan, budget: Budget) -> None:
@@ -35,7 +36,7 @@ class LiveTable:
         )
 
     def __enter__(self) -> Self:
-        """Take the terminal and print the table's head."""
+        """Print the heading, and start the status line."""
         self._console.print(
             f"{'trial':>5}  {'purpose':<9} {'samples/s':>12} {'95 %':>7} {'memory':>9}  "
             f"{'outcome':<13} {'used':>6}  change from the baseline: reason",
@@ -46,26 +47,21 @@ class LiveTable:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Give the terminal back."""
+    def __exit__(self, *exception: object) -> None:
+        """Remove the status line."""
         if self._console.is_terminal:
             self._live.stop()
 
     def on_submit(self, number: int, proposal: Proposal) -> None:
-        """Show that a trial runs."""
+        """Add a trial to the status line."""
         self._running[number] = (proposal, time.monotonic())
 
     def on_finish(self, number: int, proposal: Proposal, result: TrialResult) -> None:
-        """Print how a trial ended."""
+        """Print the line of a trial that ended."""
         self._running.pop(number, None)
         measured = result.measurement
         if measured and not measured.raced:
-            # Scouts on one device are no match for trials on several.
+            # A trial on several devices always ranks above one on a single device.
             shown = (proposal.num_ranks, measured.throughput, number)
             self._best = max(self._best or shown, shown)
         outcome = _outcome(result)
@@ -73,18 +69,18 @@ class LiveTable:
         line.append(f"{outcome:<13}", style=_STYLES.get(result.outcome, "red"))
         line.append(f" {self._budget.used_s:>5.0f}s  ")
         if proposal.num_ranks > 1:
-            line.append(f"on {proposal.num_ranks}: ")
+            line.append(f"on {proposal.num_ranks} devices: ")
         changes, reason = describe_diff(proposal.plan, self._baseline), proposal.reason
         line.append(changes, style="bold")
-        # What is on top of the baseline begins with the same words.
-        is_told = reason.startswith(f"{changes} ")
-        line.append(reason.removeprefix(changes) if is_told else f": {reason}", style="dim")
+        # A reason may begin with the changes themselves; they are printed once.
+        is_repeated = reason.startswith(f"{changes} ")
+        line.append(reason.removeprefix(changes) if is_repeated else f": {reason}", style="dim")
         if result.error:
             line.append(f" [{_short(result.error)}]", style="red")
         self._console.print(line, soft_wrap=True)
 
     def on_note(self, text: str) -> None:
-        """Print a remark of the agent's."""
+        """Print a remark of the agent."""
         self._console.print(Text(f"       {text}", style="italic"), soft_wrap=True)
 
     def _status(self) -> Text:
@@ -114,11 +110,4 @@ def _speed(measured: Measurement | None) -> str:
     if measured is None:
         return f"{'':>12} {'':>7} {'':>9}"
     half = (measured.throughput_high - measured.throughput_low) / 2 / measured.throughput
-    return f"{measured.throughput:>12,.1f} {f'±{half:.1%}':>7} {memory(measured.memory_bytes):>9}"
-
-
-def memory(num_bytes: int | None) -> str:
-    """Return the size in GiB or MiB, `?` where it is not known."""
-    if num_bytes is None:
-        return "?"
-    return f"{num_bytes / 2**30:.2f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.0f} MiB"
+    return f"{measured.throughput:>12,.1f} {f'±{half:.1%}':>7} {size(measured.memory_bytes):>9}"

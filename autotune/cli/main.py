@@ -1,4 +1,4 @@
-"""The `autotune` command: its sub-commands, and how errors leave it."""
+"""The `autotune` command: its subcommands, error messages and exit codes."""
 
 import sys
 import time
@@ -45,32 +45,32 @@ for command in (
 
 
 def main() -> NoReturn:
-    """Run the command line and exit; a user's mistake never shows a traceback of ours."""
+    """Run the command line and exit with its code; a user's error prints no traceback."""
     sys.exit(run_command_line(started_at=_process_start()))
 
 
 def run_command_line(started_at: float | None = None) -> int:
-    """Do what `sys.argv` says and return the exit code.
+    """Run the command in `sys.argv` and return its exit code.
 
     Args:
-        started_at: moment of `time.monotonic()` from which a budget counts; None: now.
+        started_at: when a budget began, on `time.monotonic()`; None: now.
     """
     try:
         app(obj=time.monotonic() if started_at is None else started_at)
     except AutotuneError as error:
-        _explain(error)
+        _print_error(error)
         return error.exit_code
-    except SystemExit as ending:  # Typer's own: done, or an option that does not exist
+    except SystemExit as ending:  # Typer ends so, with 0, or 2 for an unknown option
         return int(ending.code or 0)
     return 0
 
 
 def _process_start() -> float:
-    """Return when this process began, on `time.monotonic()`: its user waits since then."""
+    """Return when this process began, on `time.monotonic()`."""
     return time.monotonic() - (time.time() - psutil.Process().create_time())
 
 
-def _explain(error: AutotuneError) -> None:
+def _print_error(error: AutotuneError) -> None:
     if isinstance(error, WorkloadError) and error.user_traceback:
         sys.stderr.write(error.user_traceback.rstrip() + "\n")
     sys.stderr.write(f"autotune: {error}\n")

@@ -1,33 +1,33 @@
-"""`autotune measure MODEL [--plan plan.yaml]`: one plan, measured by the protocol of trials."""
+"""`autotune measure MODEL [--plan plan.yaml]`: measures one plan as a trial does."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli.live import memory
-from autotune.cli.output import AsJson, print_facts, print_json
+from autotune.cli.options import AsJson, Fix, Model, PlanToMeasure
+from autotune.cli.output import print_facts, print_json
 from autotune.cli.parsing import absolute, parse_fixed
 from autotune.errors import UsageError
 from autotune.export.contents import PlanFile
 from autotune.export.plan_file import load_plan_file
+from autotune.report.words import percent, size
 from autotune.search_space.plan import Plan, Value, describe_diff
 from autotune.trials.result import Measurement
 
 
 def measure(
-    model: Annotated[Path, typer.Argument(help="The workload: your model.py.")],
+    model: Model,
     *,
-    plan: Annotated[Path | None, typer.Option(help="A plan file; default: the baseline.")] = None,
-    fix: Annotated[list[str] | None, typer.Option(help="Set a knob: knob=value.")] = None,
+    plan: PlanToMeasure = None,
+    fix: Fix = None,
     gpus_per_trial: Annotated[
-        int | None, typer.Option(min=1, help="Devices; default: the plan file's, else one.")
+        int | None, typer.Option(min=1, help="Devices; default: those of the plan file, else one.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of parameters and data order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure one plan in fresh processes: steady state, end to end, with its interval."""
+    """Measure the throughput of one plan in fresh processes, with its 95 % interval."""
     from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
 
     file = load_plan_file(plan) if plan else None
@@ -51,13 +51,13 @@ def measure(
 def _check_ranks(file: PlanFile | None, num_ranks: int) -> None:
     if file and file.ranks not in (None, num_ranks):
         raise UsageError(
-            f"the plan is for {file.ranks} ranks and --gpus-per-trial is {num_ranks}; leave that "
-            "out, or tune for as many"
+            f"the plan is for {file.ranks} ranks and --gpus-per-trial is {num_ranks}; leave the "
+            f"option out, or find a plan for {num_ranks} with `autotune run`"
         )
 
 
 def speed_facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str, str]]:
-    """Return the lines about a plan and its throughput with the interval."""
+    """Return (name, value) pairs: the plan, its throughput, and the 95 % interval."""
     low, high = measured.throughput_low, measured.throughput_high
     return [
         ("plan", describe_diff(plan, baseline)),
@@ -70,9 +70,9 @@ def _facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str,
     steps = sum(window.steps for window in measured.windows)
     return [
         *speed_facts(plan, baseline, measured),
-        ("step time", f"{measured.step_ms:.3f} ms, spread {measured.step_ms_spread:.1%}"),
-        ("waiting for data", f"{measured.data_wait_share:.1%} of the time"),
-        ("peak memory", memory(measured.memory_bytes)),
+        ("step time", f"{measured.step_ms:.3f} ms, spread {percent(measured.step_ms_spread)} %"),
+        ("waiting for data", f"{percent(measured.data_wait_share)} % of the time"),
+        ("peak memory", size(measured.memory_bytes)),
         ("first step", f"{measured.first_step_s:.1f} s, compilation included"),
         (
             "measured over",

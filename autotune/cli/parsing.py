@@ -1,4 +1,4 @@
-"""Durations, sizes and `k=v` pairs as people type them."""
+"""Parses the values of options: durations, sizes, counts, `knob=value` pairs."""
 
 import math
 import os
@@ -16,15 +16,16 @@ from autotune.search_space.space import Narrowing
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _COUNT = re.compile(r"(\d+(?:[\d_,]*\d)?(?:\.\d+)?)\s*([kKMGB]?)")
+# The power of 1000 that a letter after a count stands for.
 _THOUSANDS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "B": 3}
-_MIN_BUDGET_S = 10.0
+_MIN_BUDGET_S = 10.0  # starting Ray and one short trial take about as long
 
 
 def parse_budget(text: str) -> float:
-    """Return the seconds in `90s`, `15m`, `1h30m` or `2h`.
+    """Return the seconds of a budget such as `90s`, `15m`, `1h30m` or `2h`.
 
     Raises:
-        UsageError: when it is no duration, or too short for one trial.
+        UsageError: when it is no duration, or shorter than `_MIN_BUDGET_S`.
     """
     match = _DURATION.fullmatch(text.strip())
     if not text.strip() or match is None:
@@ -33,17 +34,17 @@ def parse_budget(text: str) -> float:
     total = 3600 * hours + 60 * minutes + seconds
     if total < _MIN_BUDGET_S:
         raise UsageError(
-            f"--budget {text} is too short: starting up and one trial take about "
+            f"--budget {text} is too short: start-up and one trial take about "
             f"{_MIN_BUDGET_S:.0f} s; use 60s or more"
         )
     return total
 
 
 def parse_size(text: str | None) -> int | None:
-    """Return the bytes in `40GiB`, `512MiB` or `24GB`; None for None.
+    """Return the bytes of a size such as `40GiB`, `512MiB` or `24GB`; None for None.
 
     Raises:
-        UsageError: when it is no size, or nothing at all.
+        UsageError: when it is no size, or less than a megabyte.
     """
     if text is None:
         return None
@@ -62,42 +63,46 @@ def parse_size(text: str | None) -> int | None:
 def parse_objective(
     name: ObjectiveName, train_samples: str | None, min_throughput: str | None
 ) -> Objective:
-    """Return what `--objective`, `--train-samples` and `--min-throughput` say together.
+    """Return the objective of `--objective`, `--train-samples` and `--min-throughput`.
 
     Raises:
-        UsageError: when the objective lacks what it needs, or has what it cannot use.
+        UsageError: when an option that the objective needs is missing, or one is given that it
+            does not have.
     """
-    timed, sparing = name is ObjectiveName.TIME_TO_TRAIN, name is ObjectiveName.MEMORY
-    if timed and train_samples is None:
+    is_time, is_memory = name is ObjectiveName.TIME_TO_TRAIN, name is ObjectiveName.MEMORY
+    if is_time and train_samples is None:
         raise UsageError(
             "--objective time-to-train needs the number of samples that you will train on; add "
-            "it like --train-samples 10M"
+            "it, for example --train-samples 10M"
         )
-    if sparing and min_throughput is None:
+    if is_memory and min_throughput is None:
         raise UsageError(
-            "--objective memory needs the speed that is still enough; add it in samples/s like "
-            "--min-throughput 250, or as a part of the baseline's like --min-throughput 90%"
+            "--objective memory needs the lowest throughput that you accept; add it in samples/s "
+            "like --min-throughput 250, or as a share of the baseline's like --min-throughput 90%"
         )
-    if train_samples is not None and not timed:
-        raise UsageError(_belongs(f"--train-samples {train_samples}", "time-to-train", name))
-    if min_throughput is not None and not sparing:
-        raise UsageError(_belongs(f"--min-throughput {min_throughput}", "memory", name))
+    if train_samples is not None and not is_time:
+        raise UsageError(
+            _wrong_objective(f"--train-samples {train_samples}", "time-to-train", name)
+        )
+    if min_throughput is not None and not is_memory:
+        raise UsageError(_wrong_objective(f"--min-throughput {min_throughput}", "memory", name))
     if train_samples is not None:
         return TimeToTrain(samples=parse_samples(train_samples))
     return FASTEST if min_throughput is None else parse_min_throughput(min_throughput)
 
 
-def _belongs(option: str, owner: str, name: ObjectiveName) -> str:
+def _wrong_objective(option: str, owner: str, name: ObjectiveName) -> str:
     return (
-        f"{option} means nothing to --objective {name}; add --objective {owner}, or leave it out"
+        f"{option} has no meaning with --objective {name}; add --objective {owner}, "
+        "or leave the option out"
     )
 
 
 def parse_samples(text: str) -> int:
-    """Return the number in `50000`, `50k`, `10M` or `1.5B`.
+    """Return the number of samples in `50000`, `50k`, `10M` or `1.5B`.
 
     Raises:
-        UsageError: when it is none, or not positive.
+        UsageError: when it is no number, or not positive.
     """
     match = _COUNT.fullmatch(text.strip())
     count = 0
@@ -113,10 +118,10 @@ def parse_samples(text: str) -> int:
 
 
 def parse_min_throughput(text: str) -> LeastMemory:
-    """Return the objective that `250` (samples/s) or `90%` (of the baseline's) stands for.
+    """Return the memory objective with a least throughput of `250` samples/s or `90%`.
 
     Raises:
-        UsageError: when it is neither, or not positive.
+        UsageError: when it is neither a number nor a percentage, or not positive.
     """
     digits, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
     try:
@@ -126,7 +131,7 @@ def parse_min_throughput(text: str) -> LeastMemory:
     if not 0.0 < speed < math.inf:
         raise UsageError(
             f"--min-throughput {text!r} is no positive throughput; write it in samples/s like "
-            "250, or as a part of the baseline's like 90%"
+            "250, or as a share of the baseline's like 90%"
         )
     return LeastMemory(min_share=speed / 100) if percent else LeastMemory(min_throughput=speed)
 
@@ -134,14 +139,14 @@ def parse_min_throughput(text: str) -> LeastMemory:
 def parse_narrowing(
     knobs: str | None, fix: list[str] | None, allow: list[str] | None, numerics: str
 ) -> Narrowing:
-    """Return what `--knobs a,b --fix k=v --allow X --numerics C` say.
+    """Return the restrictions of the space by `--knobs`, `--fix`, `--allow` and `--numerics`.
 
     Raises:
-        UsageError: for a `--fix` without a value or an unknown numerics class.
+        UsageError: for a `--fix` without a value, or an unknown class of numerics.
     """
     classes = [c.value for c in Numerics if c is not Numerics.TRAINING]
     if numerics not in classes:
-        raise UsageError(f"--numerics {numerics!r} is none of {', '.join(classes)}")
+        raise UsageError(f"--numerics {numerics!r} is no class; use one of {', '.join(classes)}")
     return Narrowing(
         knobs=None if knobs is None else tuple(split(knobs)),
         fix=parse_fixed(fix),
@@ -151,28 +156,28 @@ def parse_narrowing(
 
 
 def parse_fixed(fix: list[str] | None) -> tuple[tuple[str, str], ...]:
-    """Return the knobs and values of `--fix knob=value`, given any number of times.
+    """Return the (knob, value) pairs of `--fix knob=value`, which may be given several times.
 
     Raises:
-        UsageError: for one without a value.
+        UsageError: when one has no value.
     """
     return tuple(_pair(text) for text in fix or ())
 
 
 def split(text: str) -> list[str]:
-    """Return the words of a comma-separated list."""
+    """Return the items of a comma-separated list."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
-        raise UsageError(f"--fix {text!r} names no value; write it like --fix batch_size=64")
+        raise UsageError(f"--fix {text!r} has no value; write it like --fix batch_size=64")
     return name.strip(), value.strip()
 
 
 def absolute(path: Path) -> Path:
-    """Return the path from the root, links kept: a workload is what the user calls it."""
-    whole = Path.cwd() / path
-    short = Path(os.path.normpath(whole))  # `..` after a link is not what the words say
-    return short if short.exists() and whole.exists() and short.samefile(whole) else whole
+    """Return the absolute path, without `..` where that is safe. Symbolic links are kept."""
+    full = Path.cwd() / path
+    short = Path(os.path.normpath(full))  # another file where `..` follows a link to a folder
+    return short if short.exists() and full.exists() and short.samefile(full) else full

@@ -1,27 +1,20 @@
-"""`autotune query SQL`: any question, with nothing that could change the answer."""
+"""`autotune query SQL`: runs one SQL statement that can only read."""
 
 from typing import Annotated
 
 import typer
 
-from autotune.cli.output import (
-    AsCsv,
-    AsJson,
-    Storage,
-    check_one_format,
-    print_csv,
-    print_json,
-    print_table,
-)
+from autotune.cli.options import AsCsv, AsJson, Storage, check_one_format
+from autotune.cli.output import print_csv, print_json, print_table
 from autotune.report.as_json import query_view
-from autotune.report.words import (
-    cell,
-)
+from autotune.report.words import cell
 from autotune.storage.query import read_only_query
 
 Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT statement.")]
-Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Stop after this.")]
-MaxRows = Annotated[int, typer.Option(metavar="N", min=1, help="Print at most so many rows.")]
+Timeout = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0.001, help="Stop the query after this time.")
+]
+MaxRows = Annotated[int, typer.Option(metavar="N", min=1, help="Print at most this many rows.")]
 
 
 def query(
@@ -33,9 +26,9 @@ def query(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Ask the store in SQL, on a connection that can only read.
+    """Run an SQL statement on the store, over a connection that can only read.
 
-    The tables are runs, trials, windows and plans; trials_wide has a column per knob:
+    The tables are runs, trials, windows and plans; trials_wide has a column for each knob:
 
     autotune query "SELECT precision, max(throughput) FROM trials_wide GROUP BY 1"
     """

@@ -1,4 +1,4 @@
-"""`autotune run MODEL`: find, confirm and write the best plan."""
+"""`autotune run MODEL`: finds the best plan, confirms it, and writes it to a file."""
 
 import signal
 import threading
@@ -15,7 +15,17 @@ from autotune.agent.objectives.objective import ObjectiveName
 from autotune.agent.objectives.stored import objective_from
 from autotune.agent.request import TuneRequest
 from autotune.cli.live import LiveTable
-from autotune.cli.output import AsJson, GpusPerTrial, Storage, print_json, print_lines
+from autotune.cli.options import (
+    Allow,
+    AsJson,
+    Fix,
+    GpusPerTrial,
+    Knobs,
+    Model,
+    Storage,
+    WidestNumerics,
+)
+from autotune.cli.output import print_json, print_lines
 from autotune.cli.parsing import (
     absolute,
     parse_budget,
@@ -24,62 +34,67 @@ from autotune.cli.parsing import (
     parse_size,
 )
 from autotune.cli.show import print_winner
-from autotune.cli.space import describe, rows
+from autotune.cli.space import knob_rows, space_document
 from autotune.clock import Budget
 from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
 from autotune.report.as_json import run_view
-from autotune.report.words import go_on
+from autotune.report.words import commands_after
 from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState
 
 
 def run(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="The workload: your model.py.")],
+    model: Model,
     *,
-    budget: Annotated[str, typer.Option(help="Wall clock: 90s, 15m, 1h30m.")] = "15m",
+    budget: Annotated[
+        str, typer.Option(help="Wall-clock time, such as 90s, 15m or 1h30m.")
+    ] = "15m",
     objective: Annotated[
-        ObjectiveName, typer.Option(help="What the winner is best at.")
+        ObjectiveName, typer.Option(help="What to optimise.")
     ] = ObjectiveName.THROUGHPUT,
     train_samples: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Samples to train on, for time-to-train: 50000, 10M."),
+        typer.Option(
+            metavar="N", help="For time-to-train: the samples to train on, such as 50000 or 10M."
+        ),
     ] = None,
     min_throughput: Annotated[
         str | None,
         typer.Option(
             metavar="X",
-            help="Speed that is enough, for memory: samples/s, or 90% of the baseline.",
+            help="For memory: the least throughput, in samples/s or like 90% of the baseline.",
         ),
     ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Search trials at most.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Stop the search after N trials.")
+    ] = None,
     gpus_per_trial: GpusPerTrial = 1,
-    knobs: Annotated[str | None, typer.Option(help="Vary only these, by commas.")] = None,
-    fix: Annotated[list[str] | None, typer.Option(help="Hold a knob: knob=value.")] = None,
-    allow: Annotated[list[str] | None, typer.Option(help="Let in what is out.")] = None,
-    numerics: Annotated[
-        str, typer.Option(help="Widest change of the numbers: exact, rounding, precision.")
-    ] = "precision",
+    knobs: Knobs = None,
+    fix: Fix = None,
+    allow: Allow = None,
+    numerics: WidestNumerics = "precision",
     max_memory: Annotated[
-        str | None, typer.Option(help="Memory a plan may take of a device: 40GiB.")
+        str | None, typer.Option(help="Device memory that a plan may use, such as 40GiB.")
     ] = None,
     storage: Storage = None,
     name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Do not go on with an unfinished run.")
+        bool,
+        typer.Option("--fresh", help="Start a new run even if an unfinished one could go on."),
     ] = False,
     ray_address: Annotated[
-        str | None, typer.Option(help="A Ray cluster to use; default: a private one.")
+        str | None, typer.Option(help="The address of a Ray cluster; default: a private one.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("plan.yaml"),
-    seed: Annotated[int, typer.Option(help="Of parameters, data order and sampler.")] = 0,
+    out: Annotated[Path, typer.Option(help="The plan file to write.")] = Path("plan.yaml"),
+    seed: Annotated[int, typer.Option(help="Seed of parameters, data order and sampler.")] = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the space and the first trials; run nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the best way to train MODEL on this machine; the fastest, unless told otherwise."""
+    """Find the fastest way to train MODEL on this machine, or the best by another objective."""
     request = TuneRequest(
         workload=absolute(model),
         budget_s=parse_budget(budget),
@@ -100,7 +115,7 @@ def run(
         return
     check_writable(out)
     record = _tune(request)
-    _conclude(record, out, storage, as_json=as_json)
+    _print_conclusion(record, out, storage, as_json=as_json)
 
 
 def _tune(request: TuneRequest) -> RunRecord:
@@ -110,45 +125,45 @@ def _tune(request: TuneRequest) -> RunRecord:
     with ExitStack() as stack:
 
         def make_observer(run: RunRecord, space: Space, budget: Budget) -> LiveTable:
-            _introduce(console, run, space)
+            _print_introduction(console, run, space)
             return stack.enter_context(LiveTable(console, space.baseline, budget))
 
-        stopped = stack.enter_context(_interrupts(console))
+        stopped = stack.enter_context(_stop_on_interrupt(console))
         try:
             return tune(request, make_observer, stopped.is_set)
         except KeyboardInterrupt:
             raise InterruptedRunError(
-                "left at once; what was measured is kept, the same command goes on with it"
+                "stopped at once; finished trials are stored, and the same command goes on"
             ) from None
 
 
-def _introduce(console: Console, run: RunRecord, space: Space) -> None:
+def _print_introduction(console: Console, run: RunRecord, space: Space) -> None:
     facts, ranks = space.facts, space.num_ranks
     console.print(
         f"{run.name}: {Path(run.new.workload_path).name}, {facts.num_parameters:,} parameters, "
         f"on {run.new.hardware['num_devices']} x {run.new.hardware['device_name']}"
-        + (f", {ranks} in a trial" if ranks > 1 else "")
+        + (f", {ranks} in each trial" if ranks > 1 else "")
     )
     console.print(f"looking for {objective_from(run.new.objective).words}", soft_wrap=True)
     if run.used_s > 0:
         console.print(
-            f"going on with {run.num_trials} trials, {run.used_s:.0f} s of the budget were used; "
-            "--fresh starts over"
+            f"going on with an unfinished run: it has {run.num_trials} trials and has used "
+            f"{run.used_s:.0f} s of its budget; --fresh starts a new one"
         )
     for remark in facts.remarks:
         console.print(f"note: {remark}")
 
 
 @contextmanager
-def _interrupts(console: Console) -> Iterator[threading.Event]:
-    """Give an event that the first Ctrl-C sets; the second one leaves at once."""
+def _stop_on_interrupt(console: Console) -> Iterator[threading.Event]:
+    """Yield an event that the first Ctrl-C sets; a second Ctrl-C raises KeyboardInterrupt."""
     stopped = threading.Event()
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
         if stopped.is_set():
             raise KeyboardInterrupt
         stopped.set()
-        console.print("stopping; press Ctrl-C again to leave at once", style="yellow")
+        console.print("stopping after Ctrl-C; press it again to stop at once", style="yellow")
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:
@@ -157,10 +172,12 @@ def _interrupts(console: Console) -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _conclude(record: RunRecord, out: Path, storage: str | None, *, as_json: bool) -> None:
+def _print_conclusion(record: RunRecord, out: Path, storage: str | None, *, as_json: bool) -> None:
     winner = record.winner
     if winner is None:
-        raise InterruptedRunError("stopped before anything was measured; nothing was written")
+        raise InterruptedRunError(
+            "stopped before a trial was measured, so no plan was written; the same command goes on"
+        )
     if not as_json:
         print_lines("")
         print_winner(run_view(record)["winner"])
@@ -169,7 +186,7 @@ def _conclude(record: RunRecord, out: Path, storage: str | None, *, as_json: boo
     if as_json:
         print_json({**run_view(record), "plan_file": str(out)})
     else:
-        _print_next(record, out, storage)
+        _print_next_commands(record, out, storage)
     if record.state is RunState.INTERRUPTED:
         raise InterruptedRunError(
             "interrupted: the plan written is the best so far, not confirmed; the same command "
@@ -177,8 +194,8 @@ def _conclude(record: RunRecord, out: Path, storage: str | None, *, as_json: boo
         )
 
 
-def _print_next(record: RunRecord, out: Path, storage: str | None) -> None:
-    commands = go_on(record, str(out), storage)
+def _print_next_commands(record: RunRecord, out: Path, storage: str | None) -> None:
+    commands = commands_after(record, str(out), storage)
     print_lines(f"written: {out}", "", "next:", *(f"  {command}" for command in commands))
 
 
@@ -194,16 +211,16 @@ def _preview(request: TuneRequest, *, as_json: bool) -> None:
     planned = first_trials(space, hardware, request.budget_s, spaces.scouting, objective)
     if as_json:
         document: dict[str, Any] = {
-            **describe(space),
+            **space_document(space),
             "objective": objective.to_dict(),
             "first_trials": planned,
         }
         print_json(document)
         return
-    for knob, values, reason in rows(space):
+    for knob, values, reason in knob_rows(space):
         print_lines(f"  {knob:<24} {values}" + (f"   ({reason})" if reason else ""))
-    print_lines("", f"would look for {objective.words}, and start with:")
+    print_lines("", f"a run would look for {objective.words}, and start with:")
     for trial in planned:
         devices = f"on {trial['num_ranks']:<3} " if spaces.scouting else ""
         print_lines(f"  {trial['purpose']:<9} {devices}{trial['change']}: {trial['reason']}")
-    print_lines(f"nothing was run; the budget would be {request.budget_s:.0f} s")
+    print_lines(f"nothing was run; the budget of a run would be {request.budget_s:.0f} s")

@@ -1,32 +1,20 @@
-"""`autotune runs`: what has been run."""
+"""`autotune runs`: lists the runs of a store."""
 
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from autotune.cli.output import (
-    AsCsv,
-    AsJson,
-    Storage,
-    check_one_format,
-    print_csv,
-    print_json,
-    print_lines,
-    print_table,
-)
+from autotune.cli.options import AsCsv, AsJson, Storage, check_one_format
+from autotune.cli.output import print_csv, print_json, print_lines, print_table
 from autotune.report.as_json import run_view
-from autotune.report.words import (
-    UNKNOWN,
-    duration,
-    samples,
-    speedup,
-)
+from autotune.report.words import UNKNOWN, duration, samples, speedup
 from autotune.storage.sql import open_store
 
-OF_RUN = ("id", "name", "state", "workload", "num_trials", "used_s", "budget_s")
-OF_WINNER = ("baseline_throughput", "throughput", "speedup", "speedup_low", "speedup_high")
-OF_TIME = ("created_at", "finished_at", "stop_reason")
+# Columns of `--csv`, by their keys in a `run_view` and in its winner.
+RUN_COLUMNS = ("id", "name", "state", "workload", "num_trials", "used_s", "budget_s")
+WINNER_COLUMNS = ("baseline_throughput", "throughput", "speedup", "speedup_low", "speedup_high")
+END_COLUMNS = ("created_at", "finished_at", "stop_reason")
 
 
 def runs(*, storage: Storage = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
@@ -37,17 +25,18 @@ def runs(*, storage: Storage = None, as_json: AsJson = False, as_csv: AsCsv = Fa
     if as_json:
         print_json(views)
     elif as_csv:
-        print_csv((*OF_RUN, *OF_WINNER, *OF_TIME), map(_csv_row, views))
+        print_csv((*RUN_COLUMNS, *WINNER_COLUMNS, *END_COLUMNS), map(_csv_row, views))
     elif views:
         _print(views)
     else:
-        print_lines("No run yet; `autotune run MODEL` makes one.")
+        print_lines("The store has no run yet; `autotune run MODEL` makes one.")
 
 
 def _csv_row(run: dict[str, Any]) -> list[Any]:
     winner = run["winner"] or {}
-    values = [run[name] for name in OF_RUN] + [winner.get(name) for name in OF_WINNER]
-    return values + [run[name] for name in OF_TIME]
+    values = [run[name] for name in RUN_COLUMNS]
+    values += [winner.get(name) for name in WINNER_COLUMNS]
+    return values + [run[name] for name in END_COLUMNS]
 
 
 def _print(views: Iterable[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""`autotune show RUN [TRIAL]`: a run's conclusion, or everything about one trial."""
+"""`autotune show RUN [TRIAL]`: prints a run's conclusion, or all that is known of one trial."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -7,18 +7,21 @@ from typing import Annotated, Any
 import typer
 
 from autotune.agent.objectives.stored import objective_from
-from autotune.cli.diagnosed import print_diagnosis, print_side_by_side
-from autotune.cli.output import AsJson, Storage, print_facts, print_json, print_lines, print_table
-from autotune.cli.trials import Run, print_trials
+from autotune.cli.diagnosis import print_diagnosis, print_side_by_side
+from autotune.cli.options import AsJson, Run, Storage
+from autotune.cli.output import print_facts, print_json, print_lines, print_table
+from autotune.cli.trials import print_trials
 from autotune.report.reading import read_run, read_trial
 from autotune.report.words import (
     cell,
     changes_text,
     duration,
     gib,
+    knob_value,
     numerics,
     percent,
     samples,
+    size,
     verdict,
     windows_measured,
 )
@@ -34,7 +37,7 @@ Trial = Annotated[
 def show(
     run: Run, trial: Trial = None, *, storage: Storage = None, as_json: AsJson = False
 ) -> None:
-    """Show what a run concluded, or one trial in full."""
+    """Show the conclusion of RUN, or all that is known of one of its trials."""
     with closing(open_store(storage, read_only=True)) as store:
         record = store.run(run)
         if trial is None:
@@ -57,15 +60,15 @@ def _show_run(view: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _print_front(front: Sequence[dict[str, Any]], winner: dict[str, Any] | None) -> None:
-    """Print the trials that none beats, each plan once, and which of them the winner is."""
+    """Print the trials on the front of throughput and memory, one for each plan."""
     plans: dict[str, dict[str, Any]] = {}
     for trial in front:
         plans.setdefault(changes_text(trial), trial)
-    print_trials(list(plans.values()), "Fastest for the memory they need")
+    print_trials(list(plans.values()), "Trials that no other beats in both throughput and memory")
     if winner is not None and not any(trial["is_winner"] for trial in front):
         print_lines(
-            "The winner is not among them: each of these did better in one trial, which luck may "
-            "have helped, or may not win."
+            "The winner is not in this table: these plans were better in a single measurement, "
+            "which may be noise, or may not win."
         )
 
 
@@ -74,7 +77,7 @@ def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[
     yield "workload", run["workload"]
     yield "machine", cell(run["hardware"].get("device_name"))
     if run["num_ranks"] > 1:
-        yield "ranks", f"{run['num_ranks']} in a trial; the plan is for as many"
+        yield "ranks", f"{run['num_ranks']} in each trial; the plan is for as many"
     yield "objective", objective_from(run["objective"]).words
     yield "started", run["created_at"][:19].replace("T", " ") + " UTC"
     yield "used", f"{duration(run['used_s'])} of {duration(run['budget_s'])}"
@@ -84,7 +87,7 @@ def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[
 
 
 def print_winner(winner: dict[str, Any]) -> None:
-    """Print a conclusion: baseline and winner side by side, the speed-up, what changed and why."""
+    """Print the baseline beside the winner, the speed-up, and the knobs that changed and why."""
     columns = ["", "throughput (samples/s)", "memory (GiB)"]
     rows = [
         ["baseline", samples(winner["baseline_throughput"]), gib(winner["baseline_memory_bytes"])],
@@ -102,7 +105,8 @@ def print_winner(winner: dict[str, Any]) -> None:
 
 def _changes(changes: dict[str, Any]) -> Iterator[list[str]]:
     for knob, change in changes.items():
-        yield [knob, cell(change["baseline"]), cell(change["value"]), cell(change.get("why"))]
+        values = knob_value(change["baseline"]), knob_value(change["value"])
+        yield [knob, *values, cell(change.get("why"))]
 
 
 def _show_trial(view: dict[str, Any], *, as_json: bool) -> None:
@@ -132,7 +136,7 @@ def _trial_facts(trial: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if trial["error"] is not None:
         yield "error", f"{trial['error']} (in {trial['phase']})"
     if trial["requested_bytes"] is not None:
-        yield "asked for", f"{gib(trial['requested_bytes'])} GiB"
+        yield "asked for", size(trial["requested_bytes"])
     if trial["numerics"] is not None:
         yield "numerics", numerics(trial["numerics"])
     yield "took", f"{duration(trial['total_s'])}, {duration(trial['overhead_s'])} of it overhead"
@@ -145,9 +149,9 @@ def _measured_facts(
     low, high = samples(measured["throughput_low"]), samples(measured["throughput_high"])
     yield "throughput", f"{samples(measured['throughput'])} samples/s ({low} to {high})"
     spread = percent(measured["step_ms_spread"])
-    yield "step", f"{cell(measured['step_ms'])} ms, spread {spread} %"
-    yield "waiting for data", f"{percent(measured['data_wait_share'])} %"
-    yield "memory", f"{gib(measured['memory_bytes'])} GiB"
+    yield "step time", f"{cell(measured['step_ms'])} ms, spread {spread} %"
+    yield "waiting for data", f"{percent(measured['data_wait_share'])} % of the time"
+    yield "peak memory", size(measured["memory_bytes"])
     yield "build", duration(measured["build_s"])
     yield "first step", duration(measured["first_step_s"])
     yield "warm-up", duration(measured["warm_up_s"])

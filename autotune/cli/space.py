@@ -1,36 +1,40 @@
-"""`autotune space MODEL`: each knob as it applies here, or why it is out."""
+"""`autotune space MODEL`: lists each knob's values here, or why the knob is left out."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from autotune.cli.output import AsJson, GpusPerTrial, print_json, print_lines
+from autotune.cli.options import (
+    Allow,
+    AsJson,
+    Fix,
+    GpusPerTrial,
+    Knobs,
+    Model,
+    WidestNumerics,
+)
+from autotune.cli.output import print_json, print_lines
 from autotune.cli.parsing import absolute, parse_narrowing
 from autotune.search_space.plan import spell
 from autotune.search_space.space import Space
 
 
 def space(
-    model: Annotated[Path, typer.Argument(help="The workload: your model.py.")],
+    model: Model,
     *,
-    knobs: Annotated[str | None, typer.Option(help="Vary only these, by commas.")] = None,
-    fix: Annotated[list[str] | None, typer.Option(help="Hold a knob: knob=value.")] = None,
-    allow: Annotated[list[str] | None, typer.Option(help="Let in what is out.")] = None,
-    numerics: Annotated[
-        str, typer.Option(help="Widest change of the numbers: exact, rounding, precision.")
-    ] = "precision",
+    knobs: Knobs = None,
+    fix: Fix = None,
+    allow: Allow = None,
+    numerics: WidestNumerics = "precision",
     gpus_per_trial: GpusPerTrial = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Show what may vary for this workload on this machine, and why the rest may not."""
+    """Show the knobs that may vary for MODEL on this machine, and why the others may not."""
     from autotune.agent.session import look_at  # noqa: PLC0415  `--help` needs no ray
 
     narrowing = parse_narrowing(knobs, fix, allow, numerics)
     hardware, spaces = look_at(absolute(model), narrowing, num_ranks=gpus_per_trial)
     found = spaces.whole
     if as_json:
-        print_json({"hardware": hardware.to_dict(), **describe(found)})
+        print_json({"hardware": hardware.to_dict(), **space_document(found)})
         return
     ranks = f", {found.num_ranks} in a trial" if found.num_ranks > 1 else ""
     print_lines(f"{model} on {hardware.num_devices} x {hardware.device_name}{ranks}")
@@ -39,21 +43,24 @@ def space(
     print_lines(f"{facts.num_parameters:,} parameters; repeated blocks: {blocks}")
     for remark in facts.remarks:
         print_lines(f"note: {remark}")
-    for name, values, reason in rows(found):
+    for name, values, reason in knob_rows(found):
         print_lines(f"  {name:<24} {values}" + (f"   ({reason})" if reason else ""))
     print_lines(f"at most {found.size_bound():,} plans")
 
 
-def rows(space: Space) -> list[tuple[str, str, str]]:
-    """Return name, values and reason of each knob: those that vary first."""
-    vary = [d for d in space.domains if d.varies]
-    shown = [(d.knob.name, ", ".join(map(spell, d.values)), d.note) for d in vary]
+def knob_rows(space: Space) -> list[tuple[str, str, str]]:
+    """Return (name, values, remark) of each knob: first those that vary.
+
+    A knob that does not vary has its only value, or `out`, and the reason.
+    """
+    varying = [d for d in space.domains if d.varies]
+    shown = [(d.knob.name, ", ".join(map(spell, d.values)), d.note) for d in varying]
     held = {d.knob.name: spell(d.values[0]) for d in space.domains if not d.varies}
     return shown + [(name, held.get(name, "out"), why) for name, why in space.out.items()]
 
 
-def describe(space: Space) -> dict[str, Any]:
-    """Return the space as plain JSON values."""
+def space_document(space: Space) -> dict[str, Any]:
+    """Return the space as a JSON document."""
     return {
         "facts": space.facts.to_dict(),
         "num_ranks": space.num_ranks,

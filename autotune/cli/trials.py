@@ -1,4 +1,4 @@
-"""`autotune trials RUN`: what was tried, and why."""
+"""`autotune trials RUN`: lists the trials of a run."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -6,21 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.cli.output import (
-    AsCsv,
-    AsJson,
-    Storage,
-    check_one_format,
-    print_csv,
-    print_json,
-    print_table,
-)
+from autotune.cli.options import AsCsv, AsJson, Run, Storage, check_one_format
+from autotune.cli.output import print_csv, print_json, print_table
 from autotune.report.as_json import trial_view
 from autotune.report.words import (
     cell,
     changes_text,
     gib,
-    interval,
+    half_width_percent,
     percent,
     samples,
 )
@@ -28,7 +21,6 @@ from autotune.storage.selection import select_trials
 from autotune.storage.sql import open_store
 from autotune.storage.statistics import IN_FLIGHT
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or id, or `last`.")]
 Where = Annotated[
     str | None,
     typer.Option(
@@ -42,7 +34,7 @@ Sort = Annotated[
     typer.Option(
         metavar="COL",
         help="Sort by a column of trials_wide: throughput fastest first, everything else "
-        "ascending; -COL turns it round. Unknown values come last.  [default: number]",
+        "ascending; -COL reverses the order. Unknown values come last.  [default: number]",
         show_default=False,
     ),
 ]
@@ -57,7 +49,7 @@ def trials(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """List the trials of a run; `--csv` has one column per knob."""
+    """List the trials of a run; `--csv` has a column for each knob."""
     check_one_format(as_json=as_json, as_csv=as_csv)
     with closing(open_store(storage, read_only=True)) as store:
         record = store.run(run)
@@ -75,9 +67,10 @@ def trials(
 
 
 def print_trials(views: Sequence[dict[str, Any]], title: str = "") -> None:
-    """Print trials as a table, with their ranks where there are several.
+    """Print `trial_view`s as a table.
 
-    Those that say whether they are the winner's have a mark.
+    It has a column for ranks when a trial has several, and one that marks the winner's trials when
+    the views say which these are (`is_winner`).
     """
     ranked = any(view["num_ranks"] > 1 for view in views)
     marked = any(view.get("is_winner") for view in views)
@@ -107,7 +100,7 @@ def _row(trial: dict[str, Any], *, ranked: bool, marked: bool) -> list[str]:
         trial["purpose"],
         changes_text(trial),
         samples(measured.get("throughput")),
-        interval(measured),
+        half_width_percent(measured),
         cell(measured.get("step_ms")),
         percent(measured.get("data_wait_share")),
         gib(measured.get("memory_bytes")),

@@ -1,1 +1,1 @@
-"""Looks at a store in the browser, and over HTTP as JSON: `autotune dashboard`."""
+"""The web page and the JSON API over a store, served by `autotune dashboard`."""

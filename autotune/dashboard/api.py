@@ -1,4 +1,4 @@
-"""The store as JSON under `/api/v1/`: the shapes that the commands print with `--json`."""
+"""The JSON API under `/api/v1/`; its documents are those that commands print with `--json`."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,10 +16,10 @@ from autotune.report.tables import csv_text
 from autotune.storage.query import QueryResult, read_only_query
 
 PREFIX = "/api/v1"
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-MAX_PAGE = 1000
-MAX_ROWS = 10_000
-MAX_SECONDS = 30.0
+ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+MAX_PAGE = 1000  # items on a page
+MAX_ROWS = 10_000  # of a query's result
+MAX_TIMEOUT_S = 30.0  # of a query
 MEDIA_TYPES = {"yaml": "application/yaml", "json": "application/json", "toml": "application/toml"}
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Items on a page.")]
@@ -28,22 +28,22 @@ Format = Literal["yaml", "json", "toml"]
 
 
 class Question(BaseModel):
-    """One SELECT statement in the database's own dialect, and its limits."""
+    """A SELECT statement in the SQL of the database, with limits for its rows and time."""
 
     sql: str
     max_rows: int = Field(1000, ge=1, le=MAX_ROWS)
-    timeout_s: float = Field(10.0, gt=0, le=MAX_SECONDS)
+    timeout_s: float = Field(10.0, gt=0, le=MAX_TIMEOUT_S)
 
 
 class Api:
-    """The answers, from the store of a source."""
+    """The handlers of the API's routes, which read the store of `source`."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     @property
     def router(self) -> APIRouter:
-        """The routes."""
+        """The API's routes."""
         router = APIRouter(prefix=PREFIX)
         router.add_api_route("/runs", self.runs, tags=["runs"])
         router.add_api_route("/runs/{run}", self.run, tags=["runs"])
@@ -61,17 +61,17 @@ class Api:
             response_class=PlainTextResponse,
         )
         router.add_api_route(
-            "/{rest:path}", self.nothing, methods=METHODS, include_in_schema=False
+            "/{rest:path}", self.not_found, methods=ALL_METHODS, include_in_schema=False
         )
         return router
 
-    def nothing(self, request: Request) -> None:
-        """Refuse what is left, before the pages take it for one of theirs."""
+    def not_found(self, request: Request) -> None:
+        """Refuse an unknown address under the API's prefix, which would else reach the pages."""
         asked = f"{request.method} {request.url.path}"
-        raise NotFoundError(f"there is no {asked}; {PREFIX}/docs lists what there is")
+        raise NotFoundError(f"there is no {asked}; {PREFIX}/docs lists all routes")
 
     def runs(self, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
-        """List runs, newest first, in pages; `items` are those of `autotune runs --json`."""
+        """List runs in pages, newest first; `items` are as in `autotune runs --json`."""
         with self._source.store() as store:
             runs = store.runs(limit=limit, offset=offset)
             total = store.num_runs()
@@ -79,7 +79,7 @@ class Api:
         return {"total": total, "limit": limit, "offset": offset, "items": items}
 
     def run(self, run: str) -> dict[str, Any]:
-        """Show a run (id, name or `last`): `run`, `outcomes` and `front`, as `autotune show`."""
+        """Return a run (by id, name or `last`) as `autotune show RUN --json`."""
         with self._source.store() as store:
             return read_run(store, store.run(run))
 
@@ -91,34 +91,35 @@ class Api:
             Query(description="An SQL expression over trials_wide: `precision = 'bf16'`."),
         ] = None,
         sort: Annotated[
-            str | None, Query(description="A column of trials_wide; `-` turns its order round.")
+            str | None,
+            Query(description="A column of trials_wide; `-` before it reverses the order."),
         ] = None,
         limit: Limit = 100,
         offset: Offset = 0,
     ) -> dict[str, Any]:
-        """List trials in pages; `items` are those of `autotune trials RUN --json`."""
+        """List a run's trials in pages; `items` are as in `autotune trials RUN --json`."""
         with self._source.store() as store:
             return read_trials(
                 store, store.run(run), where=where, sort=sort, limit=limit, offset=offset
             )
 
     def trial(self, run: str, number: int) -> dict[str, Any]:
-        """Show a trial as `autotune show RUN TRIAL --json`."""
+        """Return a trial as `autotune show RUN TRIAL --json`."""
         with self._source.store() as store:
             return read_trial(store, store.run(run), number)
 
     def plan(self, run: str, format: Format = "yaml", trial: int | None = None) -> Response:  # noqa: A002  the name users know from --format
-        """Export the winner, or a trial's plan, as `autotune export` writes it."""
+        """Return the plan file of the winner or of a trial, as `autotune export` writes it."""
         with self._source.store() as store:
             file = read_plan_file(store, store.run(run), trial)
         return Response(dump_plan(file, format, f"plan.{format}"), media_type=MEDIA_TYPES[format])
 
     def query(self, question: Question) -> dict[str, Any]:
-        """Run one statement that only reads: `columns`, `rows` and `truncated`."""
+        """Run a statement that only reads; return `columns`, `rows` and `truncated`."""
         return query_view(self._ask(question))
 
     def query_as_csv(self, question: Question) -> Response:
-        """Run one statement that only reads; a header line and the rows."""
+        """Run a statement that only reads; return CSV with a header line."""
         result = self._ask(question)
         return Response(csv_text(result.columns, result.rows), media_type="text/csv")
 

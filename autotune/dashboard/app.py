@@ -1,4 +1,4 @@
-"""The web application: pages, API and Optuna's own dashboard behind one guard."""
+"""Builds the web application: pages, JSON API and Optuna's dashboard, behind one guard."""
 
 from collections.abc import Callable
 from importlib.resources import files
@@ -19,23 +19,28 @@ from autotune.dashboard.source import Source
 
 DOCS = f"{PREFIX}/docs"
 DOCS_FILES = f"{PREFIX}/docs-files"
-OWN = "default-src 'self'; img-src 'self' data:; font-src 'self' data:; frame-ancestors 'none'; "
-OWN += "base-uri 'none'; form-action 'self'; style-src 'self' 'unsafe-inline'; "
-# Pages of others that we serve hold scripts of their own in the page; nothing else may be loaded.
-OF_OTHERS = OWN + "script-src 'self' 'unsafe-inline' 'unsafe-eval'; worker-src 'self' blob:"
+# Content-Security-Policies: of our own pages, and of pages that FastAPI and Optuna bring, whose
+# HTML holds scripts. Neither may load anything from another server.
+OWN_POLICY = (
+    "default-src 'self'; img-src 'self' data:; font-src 'self' data:; frame-ancestors 'none'; "
+)
+OWN_POLICY += "base-uri 'none'; form-action 'self'; style-src 'self' 'unsafe-inline'; "
+THIRD_PARTY_POLICY = (
+    OWN_POLICY + "script-src 'self' 'unsafe-inline' 'unsafe-eval'; worker-src 'self' blob:"
+)
 
 
 def make_app(url: str | None, token: str | None = None) -> ASGIApp:
-    """Return the application over the store at `url`, as for `open_store`.
+    """Return the application that shows the store at `url`.
 
     Args:
-        url: a file or database URL; the store may still be missing, pages say so.
-        token: what viewers must know; None: only this very machine may look.
+        url: as for `open_store`. The store may be missing; pages then say so.
+        token: what viewers must give; None: only viewers on this machine are answered.
     """
     app = FastAPI(
         title="autotune",
         version=__version__,
-        summary="Runs, trials and plans of a store; everything here only reads.",
+        summary="Runs, trials and plans of a store. All routes only read.",
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,
         redoc_url=None,
@@ -46,11 +51,11 @@ def make_app(url: str | None, token: str | None = None) -> ASGIApp:
     app.include_router(Api(source).router)
     OptunaPages(source).add_to(app)
     hashes = add_pages(app, source)
-    return Guard(app, token=token, policy=_policy(hashes))
+    return Guard(app, token=token, policy=_policy_by_path(hashes))
 
 
 def _add_docs(app: FastAPI) -> None:
-    """Add the OpenAPI page; its script comes from an installed package, not from elsewhere."""
+    """Add the page that documents the API; its script comes from an installed package."""
     app.mount(DOCS_FILES, StaticFiles(directory=str(files("fastapi_offline") / "static")))
 
     @app.get(DOCS, include_in_schema=False)
@@ -64,10 +69,10 @@ def _add_docs(app: FastAPI) -> None:
         )
 
 
-def _policy(hashes: list[str]) -> Callable[[str], str]:
-    own = f"{OWN}script-src 'self' {' '.join(hashes)}"
+def _policy_by_path(hashes: list[str]) -> Callable[[str], str]:
+    own = f"{OWN_POLICY}script-src 'self' {' '.join(hashes)}"
 
     def policy(path: str) -> str:
-        return OF_OTHERS if path.startswith((DOCS, *OPTUNA_PATHS)) else own
+        return THIRD_PARTY_POLICY if path.startswith((DOCS, *OPTUNA_PATHS)) else own
 
     return policy

@@ -1,4 +1,4 @@
-"""Callbacks that leave the server free to answer others meanwhile."""
+"""Registers callbacks of pages so that a slow one does not block the server."""
 
 import functools
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from anyio import to_thread
 from dash import Dash
 
 
-def answers(
+def callback_in_thread(
     app: Dash, *dependencies: Any, **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function a callback of the page, run in a thread: the database may take its time."""
+    """Return a decorator that registers a function as a Dash callback that runs in a thread."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

@@ -1,8 +1,8 @@
-"""Who may look: the token, and whether a request comes from our own pages.
+"""Decides which requests are answered: by the token, and by the page that sends them.
 
-Without a token the server answers only requests that name this very machine: a page elsewhere
-whose name was made to point here (DNS rebinding) names itself. With a token the cookie does that
-service: the browser does not send it under another name.
+Without a token, only requests whose Host is this machine are answered. That stops DNS rebinding:
+a page of another server whose name is made to resolve to this machine sends that name as Host.
+With a token, its cookie stops the same, as the browser does not send it to another name.
 """
 
 import hmac
@@ -14,10 +14,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from autotune.dashboard.problems import answer
+from autotune.dashboard.problems import error_response
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-FRAMES_OF_OTHERS = ("cross-site", "same-site")
+# Values of the header Sec-Fetch-Site for requests from pages of other servers.
+OTHER_SITES = ("cross-site", "same-site")
+# Sent with every response.
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -27,12 +29,12 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI application around another one, which lets through whom it should.
+    """An ASGI application that passes allowed requests on to another one.
 
     Args:
-        app: the one to guard.
-        token: what a viewer must know; None where only this machine can connect.
-        policy: the Content-Security-Policy of a path's page.
+        app: the application to guard.
+        token: what viewers must give; None where only this machine can connect.
+        policy: returns the Content-Security-Policy for a path.
     """
 
     def __init__(self, app: ASGIApp, *, token: str | None, policy: Callable[[str], str]) -> None:
@@ -41,7 +43,7 @@ class Guard:
         self._policy = policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass on."""
+        """Pass an allowed request on, and refuse any other."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -53,17 +55,20 @@ class Guard:
 
     def _refusal(self, request: Request) -> Response | None:
         if self._token is None and request.url.hostname not in LOOPBACK:
-            return answer(
+            return error_response(
                 403,
-                f"this server answers only to {', '.join(LOOPBACK)}, not to "
-                f"{request.url.hostname!r}; to look from elsewhere, start it with --host, which "
+                f"this server answers only requests to {', '.join(LOOPBACK)}, not to "
+                f"{request.url.hostname!r}; for other machines, start it with --host, which "
                 "asks for a token",
             )
         if _is_of_another_site(request):
-            return answer(403, "another site's page may not ask this server; open it directly")
-        return None if self._token is None else self._ask_for(self._token, request)
+            return error_response(
+                403,
+                "a page of another site sent this request; open the address directly instead",
+            )
+        return None if self._token is None else self._check_token(self._token, request)
 
-    def _ask_for(self, token: str, request: Request) -> Response | None:
+    def _check_token(self, token: str, request: Request) -> Response | None:
         cookie = f"autotune_{request.url.port or 80}"
         if _is(request.query_params.get("token"), token):
             response = RedirectResponse(_without_token(request.url), 303)
@@ -73,10 +78,10 @@ class Guard:
         known = bearer if scheme.lower() == "bearer" else request.cookies.get(cookie)
         if _is(known, token):
             return None
-        return answer(
+        return error_response(
             401,
-            "this dashboard wants the token that `autotune dashboard` printed: open the address "
-            "with ?token=... once, or send it as `Authorization: Bearer ...`",
+            "the request has no valid token; open the address that `autotune dashboard` printed, "
+            "with ?token=..., or send the token as `Authorization: Bearer ...`",
         )
 
     def _with_headers(self, path: str, send: Send) -> Send:
@@ -94,7 +99,7 @@ def _is_of_another_site(request: Request) -> bool:
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         return True
     navigates = request.headers.get("sec-fetch-mode") == "navigate" and request.method == "GET"
-    return request.headers.get("sec-fetch-site") in FRAMES_OF_OTHERS and not navigates
+    return request.headers.get("sec-fetch-site") in OTHER_SITES and not navigates
 
 
 def _is(given: str | None, token: str) -> bool:

@@ -1,4 +1,4 @@
-"""Optuna's own dashboard over a run's study, under the paths that it insists on."""
+"""Serves Optuna's own dashboard for a run's study, at the fixed paths that it uses."""
 
 from threading import Lock
 from typing import Any
@@ -8,19 +8,19 @@ from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from autotune.dashboard.problems import answer
+from autotune.dashboard.problems import error_response
 from autotune.dashboard.source import Source
 
 OPTUNA_PATHS = ("/dashboard", "/api/meta", "/api/studies", "/static/", "/csv/")
 MAX_TRIALS = 2000
-"""Of a run in Optuna's dashboard, which sends all of them to the browser: the latest."""
+"""The number of latest trials that are shown, as Optuna's dashboard sends all to the browser."""
 
 
 class OptunaPages:
-    """Builds a run's study when somebody asks for it.
+    """Optuna's dashboard, with a study of a run from the moment that a viewer opens it.
 
     Args:
-        source: the store of the runs.
+        source: the store that has the runs.
     """
 
     def __init__(self, source: Source) -> None:
@@ -30,12 +30,12 @@ class OptunaPages:
         self._wsgi: Any = None
 
     def add_to(self, app: FastAPI) -> None:
-        """Add `/optuna/<run>`, which leads to the study, and Optuna's own paths."""
+        """Add `/optuna/<run>`, which redirects to the run's study, and the paths of Optuna."""
         app.add_api_route("/optuna/{run}", self.show, include_in_schema=False)
-        app.add_middleware(_Paths, pages=self)
+        app.add_middleware(_OptunaRouter, pages=self)
 
     def show(self, run: str) -> RedirectResponse:
-        """Build the run's study as it is now, and lead to it."""
+        """Build the study from the run's trials so far, and redirect to it."""
         with self._source.store() as store:
             record = store.run(run)
             numbers = store.statistics(record).latest(MAX_TRIALS)
@@ -46,7 +46,7 @@ class OptunaPages:
 
     def _started(self) -> Any:
         if self._studies is None:
-            # A second of imports that most viewers never need.
+            # These imports take a second, and most viewers never need them.
             import optuna_dashboard  # noqa: PLC0415
 
             from autotune.agent.study import Studies  # noqa: PLC0415
@@ -56,23 +56,25 @@ class OptunaPages:
         return self._studies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as Optuna's dashboard does; it may read, no more."""
+        """Pass a request on to Optuna's dashboard, if it only reads."""
         if scope["method"] not in {"GET", "HEAD"}:
-            await answer(405, "Optuna's dashboard only reads here")(scope, receive, send)
+            await error_response(405, "Optuna's dashboard is read-only here; use `GET`")(
+                scope, receive, send
+            )
             return
         with self._lock:
             self._started()
         await self._wsgi(scope, receive, send)
 
 
-class _Paths:
-    """Gives Optuna's paths, whole, to its dashboard, and all others to the application."""
+class _OptunaRouter:
+    """ASGI middleware that sends requests for Optuna's paths to its dashboard."""
 
     def __init__(self, app: ASGIApp, pages: OptunaPages) -> None:
         self._app = app
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass on."""
+        """Pass the request on to Optuna's dashboard or to the application."""
         is_optunas = scope["type"] == "http" and scope["path"].startswith(OPTUNA_PATHS)
         await (self._pages if is_optunas else self._app)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Pieces that all pages are made of."""
+"""Builds the components that several pages use."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 Child = Component | str | Sequence[Component | str] | None
-COLOURS = {
+STATE_COLOURS = {
     "running": "blue",
     "done": "green",
     "ok": "green",
@@ -16,38 +16,40 @@ COLOURS = {
     "cancelled": "gray",
     "in flight": "blue",
 }
-"""Of states and outcomes; everything else went wrong."""
+"""Colours of a run's states and a trial's outcomes; all others are failures, in red."""
 
 
 def title(text: str, *beside: Component) -> Component:
-    """Return the page's heading, with something small beside it."""
+    """Return a page's heading, with the components `beside` it."""
     return dmc.Group([dmc.Title(text, order=1, size="h2"), *beside], gap="sm", mb="md")
 
 
 def section(heading: str, *children: Child, about: str = "") -> Component:
-    """Return a framed part of a page; `about` says in a line how to read it."""
+    """Return a framed section of a page; `about` is a line that explains it."""
     words = [dmc.Text(about, size="sm", c="dimmed", mb="sm")] if about else []
     inside = [dmc.Title(heading, order=2, size="h4", mb="xs"), *words, *children]
     return html.Section(dmc.Paper(inside, withBorder=True, p="md", mb="md"))
 
 
 def badge(state: str) -> Component:
-    """Return a run's state or a trial's outcome as a coloured word."""
-    return dmc.Badge(state, color=COLOURS.get(state, "red"), variant="light", miw="max-content")
+    """Return a run's state or a trial's outcome on its colour."""
+    return dmc.Badge(
+        state, color=STATE_COLOURS.get(state, "red"), variant="light", miw="max-content"
+    )
 
 
 def link(text: str, href: str) -> Component:
-    """Return a link within the dashboard."""
+    """Return a link to another page of the dashboard."""
     return dcc.Link(text, href=href)
 
 
-def outside(text: str, href: str, download: str | None = None) -> Component:
-    """Return a link that the server answers itself, such as a file's."""
+def server_link(text: str, href: str, download: str | None = None) -> Component:
+    """Return a link to an address that is no page, such as a file to download."""
     return html.A(text, href=href, download=download)
 
 
 def facts(pairs: Iterable[tuple[str, Child]]) -> Component:
-    """Return names and values in two columns."""
+    """Return (name, value) pairs in two columns."""
     return html.Dl(
         [part for name, value in pairs for part in (html.Dt(name), html.Dd(value))],
         className="facts",
@@ -57,10 +59,10 @@ def facts(pairs: Iterable[tuple[str, Child]]) -> Component:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Child]], numeric: Sequence[str] = ()
 ) -> Component:
-    """Return a small table; columns of numbers stand to the right."""
+    """Return a small table; the `numeric` columns are aligned to the right."""
     classes = ["number" if column in numeric else "" for column in columns]
     heads = [html.Th(name, className=own) for name, own in zip(columns, classes, strict=True)]
-    # Plain elements: hundreds of Mantine's cells take the browser half a second.
+    # Plain HTML, as hundreds of Mantine's cells take the browser half a second.
     body = [
         html.Tr([html.Td(cell, className=own) for cell, own in zip(row, classes, strict=True)])
         for row in rows
@@ -69,8 +71,8 @@ def table(
     return html.Div(whole, className="scrolls")
 
 
-def span(low: float, mean: float, high: float, best: float) -> Component:
-    """Return a bar from low to high with a mark at the mean, on a scale from 0 to `best`."""
+def range_bar(low: float, mean: float, high: float, best: float) -> Component:
+    """Return a bar from `low` to `high` samples/s with a mark at `mean`, on a scale to `best`."""
 
     def share(value: float) -> str:
         return f"{100 * value / best:.2f}%" if best else "0%"
@@ -86,34 +88,34 @@ def span(low: float, mean: float, high: float, best: float) -> Component:
 
 
 def lines(texts: Iterable[str]) -> list[Component | str]:
-    """Return texts below each other."""
+    """Return each text on a line of its own."""
     return [html.Div(text) for text in texts]
 
 
 def text_block(text: str) -> Component:
-    """Return text from outside (a log, an error) as it is; nothing in it is markup."""
+    """Return a log or an error as it is, with its line breaks; nothing in it is markup."""
     return dmc.Paper(
         html.Pre(text, className="text"), bg="var(--mantine-color-default-hover)", p="sm"
     )
 
 
 def commands(lines: Sequence[str]) -> Component:
-    """Return commands to copy."""
+    """Return command lines with a button that copies them."""
     text = "\n".join(lines)
     copy = dmc.Group(dmc.CopyButton(value=text, children="Copy", size="xs"))
     return dmc.Stack([text_block(text), copy], gap="xs")
 
 
-def alert(message: str, heading: str = "That did not work", colour: str = "red") -> Component:
-    """Return a message about what happened and what to do."""
+def alert(message: str, heading: str = "The request failed", colour: str = "red") -> Component:
+    """Return a message in a coloured box, by default an error."""
     return dmc.Alert(message, title=heading, color=colour, mb="md", withCloseButton=True)
 
 
-def nothing(words: str) -> Component:
-    """Return what stands where there is nothing to show."""
-    return dmc.Text(words, c="dimmed", size="sm")
+def placeholder(text: str) -> Component:
+    """Return a grey sentence that stands in place of missing content."""
+    return dmc.Text(text, c="dimmed", size="sm")
 
 
 def choices(values: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the options of a selection."""
+    """Return the options of a select box, each its own label."""
     return [{"value": value, "label": value} for value in values]

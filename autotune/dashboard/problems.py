@@ -1,4 +1,4 @@
-"""What goes wrong while the store is looked at, as an HTTP answer: one shape for all errors."""
+"""Turns every error into an HTTP response of the same JSON shape."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from autotune.errors import AutotuneError, NotFoundError, StoreError, UsageError
 
-BUG = "a bug in autotune; the server's own output has the traceback"
+BUG_NOTE = "this is a bug in autotune; the traceback is in the output of `autotune dashboard`"
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
-    """Return the one shape: `{"error": {"status", "message"}}`."""
+    """Return the JSON of an error: `{"error": {"status", "message"}}`."""
     return {"error": {"status": status, "message": message}}
 
 
 def status_of(error: AutotuneError) -> int:
-    """Return the HTTP status that says best what kind of error it is."""
+    """Return the HTTP status for an error."""
     if isinstance(error, NotFoundError):
         return 404
     if isinstance(error, UsageError):
@@ -27,7 +27,7 @@ def status_of(error: AutotuneError) -> int:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Answer every error in the one shape."""
+    """Make the application answer every error with `error_body`."""
     app.add_exception_handler(AutotuneError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -37,13 +37,13 @@ def add_handlers(app: FastAPI) -> None:
 
 def _known(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, AutotuneError)
-    return answer(status_of(error), str(error))
+    return error_response(status_of(error), str(error))
 
 
 def _invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    said = "; ".join(_invalid_part(part) for part in error.errors())
-    return answer(400, said)
+    message = "; ".join(_invalid_part(part) for part in error.errors())
+    return error_response(400, message)
 
 
 def _invalid_part(part: dict[str, Any]) -> str:
@@ -53,13 +53,13 @@ def _invalid_part(part: dict[str, Any]) -> str:
 
 def _http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)
-    return answer(error.status_code, str(error.detail))
+    return error_response(error.status_code, str(error.detail))
 
 
 def _bug(_: Request, error: Exception) -> JSONResponse:
-    return answer(500, f"{type(error).__name__}: {error}: {BUG}")
+    return error_response(500, f"{type(error).__name__}: {error}: {BUG_NOTE}")
 
 
-def answer(status: int, message: str) -> JSONResponse:
+def error_response(status: int, message: str) -> JSONResponse:
     """Return the error as a response."""
     return JSONResponse(error_body(status, message), status)

@@ -12,19 +12,22 @@ from starlette.types import ASGIApp
 from autotune.dashboard.guard import LOOPBACK
 from autotune.errors import UsageError
 
-TOKEN_BYTES = 24
-GRACE_S = 2
+TOKEN_BYTES = 24  # of randomness
+GRACE_S = 2  # for open requests, after Ctrl-C
 
 
-def needed_token(host: str, token: str | None) -> str | None:
-    """Return the token to ask viewers for: the one given, a new one where others can connect."""
+def token_for(host: str, token: str | None) -> str | None:
+    """Return the token that viewers must give.
+
+    That is `token` if given, else a new one, or None where only this machine can connect.
+    """
     if token is not None or host in LOOPBACK:
         return token
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; port 0 takes any free one.
+    """Return a socket that listens on `host` and `port`; port 0 means any free one.
 
     Raises:
         UsageError: when the address is not this machine's, or the port is taken.
@@ -43,12 +46,12 @@ def _cannot_listen(host: str, port: int, error: OSError) -> str:
             "--port, or --port 0 for any free one"
         )
     if error.errno == errno.EACCES:
-        return f"port {port} is for the system's own programs; choose one above 1023 with --port"
+        return f"port {port} needs root's rights; choose one above 1023 with --port"
     return f"cannot listen on --host {host}: {error.strerror}; use an address of this machine"
 
 
 class _Server(uvicorn.Server):
-    """Says when it answers, and when Ctrl-C will end it properly."""
+    """A uvicorn server that calls `started` when it accepts requests and handles Ctrl-C."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -60,7 +63,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: ASGIApp, listener: socket.socket, started: Callable[[], None]) -> None:
-    """Answer requests until Ctrl-C or SIGTERM; `started` is called when it begins."""
+    """Answer requests until Ctrl-C or SIGTERM; call `started` when the server is ready."""
     config = uvicorn.Config(
         app, log_level="warning", server_header=False, timeout_graceful_shutdown=GRACE_S
     )

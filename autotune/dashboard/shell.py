@@ -1,4 +1,4 @@
-"""What stands around every page, and which page an address means."""
+"""The frame around all pages (menu, messages), and the routes from addresses to pages."""
 
 import functools
 import logging
@@ -16,15 +16,16 @@ from fastapi import FastAPI
 
 from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
-from autotune.dashboard.callbacks import answers
+from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.pages import compare, query, run, run_answers, runs, trial
-from autotune.dashboard.problems import BUG
+from autotune.dashboard.problems import BUG_NOTE
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.errors import AutotuneError, NotFoundError
 
 logger = logging.getLogger(__name__)
 
+# The HTML of every page; Dash fills in the names between the signs.
 INDEX = """<!DOCTYPE html>
 <html lang="en">
   <head>
@@ -39,8 +40,8 @@ INDEX = """<!DOCTYPE html>
   </body>
 </html>
 """
-# The browser alone knows where it is and what time zone its user lives in.
-TELL_WHERE = """(path, search) => ({
+# Runs in the browser, and returns the address of the page and the viewer's time zone.
+REPORT_VISIT = """(path, search) => ({
   path, search, zone: Intl.DateTimeFormat().resolvedOptions().timeZone
 })"""
 THEME = {"primaryColor": "blue", "defaultRadius": "md"}
@@ -48,12 +49,13 @@ MENU = (("Runs", "/"), ("Compare", "/compare"), ("Query", "/query"))
 
 
 class _Server(FastAPIDashServer):
-    """Without WebSockets: pages ask when they want to know."""
+    """Dash's server without WebSockets, as pages poll."""
 
     websocket_capability = False
 
 
-# Each page takes the source, where the viewer is, and the parts of its address.
+# The pages by the pattern of their address. Each function takes the source, the visit and the
+# groups of the pattern.
 PAGES: tuple[tuple[str, Callable[..., Component]], ...] = (
     (r"/", runs.page),
     (r"/runs/([^/]+)/?", run.page),
@@ -64,7 +66,7 @@ PAGES: tuple[tuple[str, Callable[..., Component]], ...] = (
 
 
 def add_pages(server: FastAPI, source: Source) -> list[str]:
-    """Add the pages to the server; return the hashes of their scripts, for its policy."""
+    """Add the pages to the server; return the hashes of their scripts for the security policy."""
     app = Dash(
         "autotune",
         server=False,
@@ -80,13 +82,13 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
     app.init_app(server)
     app.layout = _layout()
     app.clientside_callback(
-        TELL_WHERE,
-        Output("where", "data"),
+        REPORT_VISIT,
+        Output("visit", "data"),
         Input("address", "pathname"),
         Input("address", "search"),
     )
-    answers(
-        app, Output("page", "children"), Output("problem", "children"), Input("where", "data")
+    callback_in_thread(
+        app, Output("page", "children"), Output("problem", "children"), Input("visit", "data")
     )(functools.partial(_open_page, source))
     for page in (run_answers, compare, query):
         page.add_callbacks(app, source)
@@ -95,7 +97,7 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
 
 def _layout() -> Component:
     menu: list[Component] = [dcc.Link(name, href=href) for name, href in MENU]
-    menu.append(parts.outside("API", f"{PREFIX}/docs"))
+    menu.append(parts.server_link("API", f"{PREFIX}/docs"))
     bar = dmc.Group(
         [
             dcc.Link(dmc.Text("autotune", fw=700, size="lg"), href="/"),
@@ -109,11 +111,11 @@ def _layout() -> Component:
     return dmc.MantineProvider(
         [
             dcc.Location(id="address", refresh="callback-nav"),
-            dcc.Store(id="where"),
+            dcc.Store(id="visit"),
             html.Header(dmc.Container(bar, size="xl"), className="bar"),
             html.Main(
                 dmc.Container(
-                    [html.Div(id="problem", role="alert"), html.Div(_opening(), id="page")],
+                    [html.Div(id="problem", role="alert"), html.Div(_loading(), id="page")],
                     size="xl",
                 )
             ),
@@ -123,33 +125,33 @@ def _layout() -> Component:
     )
 
 
-def _opening() -> Component:
-    return dmc.Text("Opening ...", c="dimmed")
+def _loading() -> Component:
+    return dmc.Text("Loading ...", c="dimmed")
 
 
 def _open_page(source: Source, told: dict[str, Any] | None) -> tuple[Component, Component | None]:
-    where = Where.of(told)
+    visit = Visit.of(told)
     try:
-        return page_at(source, where), None
+        return page_at(source, visit), None
     except AutotuneError as error:
-        return parts.nothing("There is nothing to show."), parts.alert(str(error))
+        return parts.placeholder("There is nothing to show."), parts.alert(str(error))
 
 
-def page_at(source: Source, where: Where) -> Component:
-    """Return the page of an address.
+def page_at(source: Source, visit: Visit) -> Component:
+    """Return the page at the address of a visit.
 
     Raises:
-        NotFoundError: when there is none, or no such run or trial.
+        NotFoundError: when there is no such page, run or trial.
     """
     for pattern, page in PAGES:
-        if found := re.fullmatch(pattern, where.path):
-            return page(source, where, *map(unquote, found.groups()))
-    raise NotFoundError(f"there is no page {where.path}; `Runs` above leads to all that there is")
+        if found := re.fullmatch(pattern, visit.path):
+            return page(source, visit, *map(unquote, found.groups()))
+    raise NotFoundError(f"there is no page {visit.path}; choose one from the menu above")
 
 
 def _show_error(error: Exception) -> None:
     if not isinstance(error, AutotuneError):
         logger.error("a callback failed", exc_info=error)
     known = isinstance(error, AutotuneError)
-    message = str(error) if known else f"{type(error).__name__}: {error}: {BUG}"
+    message = str(error) if known else f"{type(error).__name__}: {error}: {BUG_NOTE}"
     set_props("problem", {"children": parts.alert(message)})

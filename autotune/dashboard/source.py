@@ -1,4 +1,4 @@
-"""The store that pages show, opened anew for each question: it may come, change and go."""
+"""The store that pages show; it is opened for each request, as it may appear, change or go."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from autotune.storage.sql import SqlStore, open_store
 
-BUSY_S = 3.0
-"""Somebody looks at the page: better a message soon than the store later."""
+BUSY_TIMEOUT_S = 3.0
+"""How long to wait for a locked store; then the viewer sees a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a store is; `url` as for `open_store`."""
+    """Opens the store at `url`, as for `open_store`; None is the default store."""
 
     url: str | None
 
@@ -23,5 +23,5 @@ class Source:
         Raises:
             StoreError: when it is missing, locked, damaged, or of another version.
         """
-        with closing(open_store(self.url, read_only=True, busy_s=BUSY_S)) as opened:
+        with closing(open_store(self.url, read_only=True, busy_s=BUSY_TIMEOUT_S)) as opened:
             yield opened

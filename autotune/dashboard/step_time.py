@@ -1,17 +1,17 @@
-"""How a step's time divides, as far as it is known."""
+"""The shares of a step's time, from a diagnosis or from a measurement."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.report.diagnosed import SHARES
+from autotune.report.diagnosis import SHARES
 
 REST = "computing and the rest"
 
 
 def shares(trial: Mapping[str, Any]) -> dict[str, float] | None:
-    """Return `{part: share of the step}` of a `trial_view`; None without a measurement.
+    """Return `{part: share of 1}` for the step of a `trial_view`; None without a measurement.
 
-    From its diagnosis where it has one, else from what every measurement says.
+    Without a diagnosis, the parts are waiting for data, communication if known, and the rest.
     """
     diagnosis = trial["diagnosis"]
     if diagnosis is not None and any(diagnosis["shares"].values()):

@@ -1,4 +1,4 @@
-"""The table of a run's trials: the database sorts, filters and pages it."""
+"""The table of a run's trials, which the database sorts, filters and divides into pages."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,23 +7,25 @@ from typing import Any
 import dash_ag_grid as dag
 from dash.development.base_component import Component
 
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.report.words import (
     cell,
     changes_text,
     duration,
     gib,
-    interval,
+    half_width_percent,
+    knob_value,
     percent,
     samples,
 )
 from autotune.storage.selection import FASTEST_FIRST, Condition
 from autotune.storage.statistics import IN_FLIGHT
 from autotune.storage.wide import knob_columns
+from autotune.units import GIB
 
-PAGE = 100
-GIB = 2**30
-TESTS = {
+PAGE = 100  # rows that the grid requests at a time
+# The grid's names of filters, and those of `Condition`.
+FILTER_TESTS = {
     "contains": "contains",
     "equals": "equals",
     "notEqual": "differs",
@@ -34,13 +36,13 @@ TESTS = {
 }
 TEXT_TESTS = ["contains", "equals", "notEqual", "blank", "notBlank"]
 NUMBER_TESTS = ["equals", "greaterThanOrEqual", "lessThanOrEqual", "blank", "notBlank"]
-THEME = (
+GRID_THEME = (
     "themeQuartz.withParams({backgroundColor: 'var(--mantine-color-body)',"
     " foregroundColor: 'var(--mantine-color-text)', browserColorScheme: 'inherit',"
     " headerBackgroundColor: 'var(--mantine-color-default-hover)',"
     " accentColor: 'var(--mantine-primary-color-filled)', spacing: 6})"
 )
-"""The grid in the colours of the rest of the page, light or dark."""
+"""Gives the grid the colours of the page, light or dark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +50,11 @@ class Column:
     """A column of the table.
 
     Attributes:
-        name: as in `trials_wide`, where the database sorts and filters by it.
-        heading: with the unit.
-        show: the value as text.
-        scale: units of the database in one of the heading; None: it is no number.
-        computed: by us, so that the database cannot sort or filter by it.
+        name: as in `trials_wide`, by which the database sorts and filters.
+        heading: the title of the column, with the unit.
+        show: returns a value as text.
+        scale: the unit of the heading in units of the database; None: values are no numbers.
+        computed: whether it is no column of the database, so that it can neither sort nor filter.
         width: in pixels.
     """
 
@@ -83,7 +85,9 @@ COLUMNS = (
     Column(name="started_at", heading="Started"),
     Column(name="finished_at", heading="Ended"),
 )
+# The columns that every run has; those of knobs come after them.
 FIXED = {column.name: column for column in COLUMNS}
+# The columns that are visible until the viewer chooses others.
 SHOWN = (
     "number",
     "purpose",
@@ -98,7 +102,7 @@ TIMES = ("started_at", "finished_at")
 
 
 def columns_of(knobs: Mapping[str, Iterable[Any]]) -> list[Column]:
-    """Return all columns: the fixed ones, and one for each knob, given with values of it."""
+    """Return the fixed columns, and one for each of `knobs`, given as {knob: some values}."""
     named = knob_columns(knobs)
     return [*COLUMNS, *(_knob_column(named[knob], knob, knobs[knob]) for knob in knobs)]
 
@@ -109,7 +113,7 @@ def _knob_column(name: str, knob: str, values: Iterable[Any]) -> Column:
 
 
 def grid(columns: Sequence[Column]) -> Component:
-    """Return the table; a callback answers its questions for rows."""
+    """Return the empty table; it requests its rows by a callback."""
     return dag.AgGrid(
         id="trials",
         rowModelType="infinite",
@@ -117,7 +121,7 @@ def grid(columns: Sequence[Column]) -> Component:
         defaultColDef={"resizable": True, "floatingFilter": True, "suppressMovable": False},
         getRowId="params.data.id",
         dashGridOptions={
-            "theme": {"function": THEME},
+            "theme": {"function": GRID_THEME},
             "cacheBlockSize": PAGE,
             "maxBlocksInCache": 20,
             "rowBuffer": 0,
@@ -130,7 +134,7 @@ def grid(columns: Sequence[Column]) -> Component:
 
 
 def definitions(columns: Iterable[Column]) -> list[dict[str, Any]]:
-    """Return the columns as the grid wants them."""
+    """Return the column definitions of AG Grid."""
     return [_definition(column) for column in columns]
 
 
@@ -154,31 +158,31 @@ def _definition(column: Column) -> dict[str, Any]:
 
 
 def conditions(model: Mapping[str, Any]) -> list[Condition]:
-    """Return what the grid's filters ask for, in the units of the database."""
-    asked = []
+    """Return the conditions of the grid's filter model, in units of the database."""
+    found = []
     for name, test in model.items():
         value = test.get("filter")
         if isinstance(value, int | float):
             value = value * (FIXED[name].scale or 1 if name in FIXED else 1)
-        kind = TESTS.get(test["type"], test["type"])
-        asked.append(Condition(column=name, test=kind, value=value))
-    return asked
+        kind = FILTER_TESTS.get(test["type"], test["type"])
+        found.append(Condition(column=name, test=kind, value=value))
+    return found
 
 
 def order(model: Sequence[Mapping[str, str]]) -> str | None:
-    """Return the column that the grid sorts by, as `select_trials` takes it."""
+    """Return the sort column of the grid's sort model, as `select_trials` takes it."""
     if not model:
         return None
     name, descends = model[0]["colId"], model[0]["sort"] == "desc"
     return name if descends == (name in FASTEST_FIRST) else f"-{name}"
 
 
-def row(trial: dict[str, Any], where: Where) -> dict[str, str]:
-    """Return a trial (`trial_view`) as texts by column."""
+def row(trial: dict[str, Any], visit: Visit) -> dict[str, str]:
+    """Return a `trial_view` as {column: text}."""
     values = _values(trial)
     shown = {name: FIXED[name].show(v) if name in FIXED else cell(v) for name, v in values.items()}
     for name in TIMES:
-        shown[name] = where.time(values[name])
+        shown[name] = visit.time(values[name])
     number = trial["number"]
     link = f"[{number}](/runs/{trial['run_id']}/trials/{number})"
     return {**shown, "number": link, "id": str(number)}
@@ -190,11 +194,7 @@ def _values(trial: dict[str, Any]) -> dict[str, Any]:
     knobs = knob_columns(trial["plan"])
     return {
         **{name: known.get(name) for name in FIXED},
-        **{knobs[knob]: _json(value) for knob, value in trial["plan"].items()},
+        **{knobs[knob]: knob_value(value) for knob, value in trial["plan"].items()},
         "changes": changes_text(trial),
-        "interval": interval(measured),
+        "interval": half_width_percent(measured),
     }
-
-
-def _json(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value

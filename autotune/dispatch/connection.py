@@ -1,4 +1,4 @@
-"""Makes this process a quiet driver of a Ray cluster."""
+"""Connects this process to a Ray cluster, without messages on the terminal."""
 
 import logging
 import os
@@ -14,18 +14,22 @@ from autotune.dispatch.import_path import import_path
 from autotune.dispatch.mark import new_token
 from autotune.errors import ClusterError
 
-KNOCK_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 
 
 def connect(address: str, secrets: Mapping[str, str] | None = None) -> None:
-    """Connect to the cluster at `address`, a private one when there are `secrets`.
+    """Connect to the cluster at `address`.
+
+    Args:
+        address: as `ray.init` takes it.
+        secrets: the variables with which a private cluster was started; None: somebody else's.
 
     Raises:
         ClusterError: when nothing answers there.
     """
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     try:
-        _knock(address)
+        _check_reachable(address)
         with _environment(secrets or {}), _no_messages():
             ray.init(
                 address=address,
@@ -37,29 +41,29 @@ def connect(address: str, secrets: Mapping[str, str] | None = None) -> None:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise ClusterError(
             f"no Ray cluster answers at {address!r} ({error}); check --ray-address, or leave it "
-            "out to use a private one"
+            "out to use a private cluster"
         ) from error
 
 
-def _knock(address: str) -> None:
-    """Ray itself would go on trying for minutes, where nobody answers."""
+def _check_reachable(address: str) -> None:
+    """Raise OSError when nothing listens there; Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit():
-        socket.create_connection((host, int(port)), timeout=KNOCK_TIMEOUT_S).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
 def disconnect() -> None:
-    """Leave the cluster; our actors on it end."""
+    """Disconnect from the cluster; the actors that this process started end."""
     ray.shutdown()
 
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for as long as Ray needs to read them."""
-    # Ray itself sets the last one, to its own debugger.
+    """Set environment variables inside the `with` block, and make Ray read them."""
+    # Ray itself sets PYTHONBREAKPOINT, to its own debugger.
     before = {name: os.environ.get(name) for name in (*values, "PYTHONBREAKPOINT")}
     os.environ.update(values)
-    # Ray has read its settings when it was imported, and keeps the last token it used.
+    # Ray read its settings when it was imported, and keeps the last token that it used.
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
     try:
@@ -74,9 +78,9 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _no_messages() -> Iterator[None]:
-    """Connect without the thread that prints each worker's death to our stdout.
+    """Keep Ray from printing each worker's death to stdout, for connections made in the block.
 
-    `log_to_driver=False` leaves it on, and how a trial died is in its result.
+    `log_to_driver=False` does not stop that; how a trial died is in its result.
     """
     listen = ray_worker.listen_error_messages
     ray_worker.listen_error_messages = lambda worker, threads_stopped: None

@@ -1,13 +1,13 @@
-"""Forks the processes of trials from one that has imported torch already.
+"""A program that imports torch once and forks each trial's process from itself.
 
-Importing torch and its compiler takes seconds; a forked process has them at once, and is as fresh
-as one started by hand: the server imports and does nothing else. If an import has made it unfit to
-fork all the same (a thread, a touched device), jobs start from a new interpreter.
+Importing torch and its compiler takes seconds, which a forked process saves. As the server only
+imports, that process is as fresh as one started by hand. When an import has made forking unsafe
+(it started a thread, or touched a device), jobs run in a new interpreter instead.
 
-Started by `forked.ForkServer` as `python -m autotune.dispatch.fork_server OPTIONS_JSON`. It ends,
-and ends what it forked, when its standard input does. A connection to its socket carries either
-modules to import, or one job: the server answers with the process's id, and with its exit code
-(negative: the signal) when it has ended.
+`ForkServerProcess` starts it as `python -m autotune.dispatch.fork_server OPTIONS_JSON`. It ends,
+and kills what it forked, when its standard input is closed. A connection to its socket carries
+either modules to import, or one job. For a job the server answers with the id of its process, and
+at its end with its exit status (or minus the number of the signal).
 """
 
 import contextlib
@@ -35,19 +35,22 @@ from autotune.dispatch.trial_log import redirect_output
 from autotune.trials.cause import cause_of
 from autotune.trials.forkable import is_forkable
 
+# The two kinds of messages to the server.
 IMPORT = "import"
 RUN = "run"
-# The kernel kills the process with the highest first when memory runs out: a trial, not us.
-FIRST_TO_GO = "1000"
+# The highest oom_score_adj: when memory runs out, the kernel kills a trial before anything else.
+OOM_SCORE_OF_TRIAL = "1000"
 STDIN = 0
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
-# Lets torch's modules ask for devices while they are imported without touching one: a touched
-# CUDA device makes every fork unfit for CUDA.
-_LOOK_ONLY = "PYTORCH_NVML_BASED_CUDA_CHECK"
+# Makes torch ask NVML whether there are CUDA devices, which does not initialise CUDA. After an
+# initialisation, no forked process could use CUDA.
+_NVML_CHECK_VARIABLE = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class _Child(NamedTuple):
+    """A forked process, and the token of its trial."""
+
     pid: int
     pidfd: int
     token: str
@@ -60,7 +63,7 @@ class _Server:
         self._waiting: set[Connection] = set()
 
     def serve(self) -> None:
-        """Answer connections until standard input ends."""
+        """Answer connections until standard input is closed."""
         while True:
             ended = {child.pidfd: connection for connection, child in self._children.items()}
             ready = wait([self._listener, STDIN, *self._waiting, *self._children, *ended])
@@ -69,7 +72,7 @@ class _Server:
             for each in ready:
                 self._handle(each, ended)
         for connection in list(self._children):
-            self._abandon(connection)
+            self._kill(connection)
 
     def _handle(self, ready: Any, ended: dict[int, Connection]) -> None:
         if ready is self._listener:
@@ -77,16 +80,18 @@ class _Server:
         elif ready in self._waiting:
             self._waiting.discard(ready)
             with contextlib.suppress(EOFError, OSError):
-                self._answer(ready, *pickle.loads(ready.recv_bytes()))  # noqa: S301  our own user's
+                self._answer(ready, *pickle.loads(ready.recv_bytes()))  # noqa: S301  from the same user
         elif ended.get(ready) in self._children:
             self._report(ended[ready])
         elif ready in self._children:
-            self._abandon(ready)  # a job's connection only speaks when its owner is gone
+            self._kill(ready)  # a job's connection becomes readable only when its client is gone
 
     def _answer(self, connection: Connection, kind: str, *rest: Any) -> None:
         if kind == IMPORT:
             for name in rest[0]:
-                with contextlib.suppress(Exception):  # what needs the module shows its error
+                with contextlib.suppress(
+                    Exception
+                ):  # the job that needs the module reports its error
                     importlib.import_module(name)
             connection.close()
         else:
@@ -94,21 +99,21 @@ class _Server:
 
     def _fork(self, connection: Connection, token: str, payload: bytes) -> None:
         writer = recv_handle(connection)
-        run = _run if is_forkable() else _run_afresh
+        run = _run if is_forkable() else _run_in_new_interpreter
         sys.stdout.flush()
         sys.stderr.flush()
         server, pid = os.getpid(), os.fork()
         if pid == 0:
             _die_with(server)
-            self._forget()
+            self._close_inherited()
             connection.close()
             run(payload, writer)
         os.close(writer)
         self._children[connection] = _Child(pid, os.pidfd_open(pid), token)
         connection.send(pid)
 
-    def _forget(self) -> None:
-        """Let go, in the child, of what belongs to the server."""
+    def _close_inherited(self) -> None:
+        """Close the server's files in a forked process."""
         self._listener.close()
         for connection, child in self._children.items():
             connection.close()
@@ -124,21 +129,21 @@ class _Server:
             connection.send(code)
         connection.close()
 
-    def _abandon(self, connection: Connection) -> None:
+    def _kill(self, connection: Connection) -> None:
         child = self._children[connection]
         kill_all(TRIAL_VARIABLE, child.token, child.pid)
         self._report(connection)
 
 
 def _die_with(server: int) -> None:
-    """Ask the kernel to kill this process when the server is gone, which would have done it."""
+    """Make the kernel kill this process when the server ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server:
-        os._exit(1)  # it was gone already
+        os._exit(1)  # it has ended already
 
 
-def _run_afresh(payload: bytes, writer: int) -> NoReturn:
-    """Go on as a new interpreter, in the same process."""
+def _run_in_new_interpreter(payload: bytes, writer: int) -> NoReturn:
+    """Replace this process's program by a new interpreter that runs the job."""
     job = os.memfd_create("job", 0)
     os.write(job, payload)
     os.lseek(job, 0, os.SEEK_SET)
@@ -149,14 +154,14 @@ def _run_afresh(payload: bytes, writer: int) -> NoReturn:
 
 
 def _run(payload: bytes, writer: int) -> NoReturn:
-    """Be the job's process, from just after the fork to the end."""
+    """Run the job in this process, send what it yields, and end the process."""
     items = Connection(writer, readable=False)
     try:
-        job: Job = pickle.loads(payload)  # noqa: S301  our own user's
-        _become(job)
+        job: Job = pickle.loads(payload)  # noqa: S301  from the same user
+        _set_up_process(job)
         for item in load(job.entry)(job.argument):
             items.send(item)
-    except BaseException as error:  # noqa: BLE001  nothing above this could handle it
+    except BaseException as error:  # noqa: BLE001  no caller is left to handle it
         with contextlib.suppress(OSError):
             failure = Failure(
                 error=repr(error), traceback=traceback.format_exc(), cause=cause_of(error)
@@ -169,11 +174,11 @@ def _run(payload: bytes, writer: int) -> NoReturn:
         os._exit(0)  # threads and finalizers of the user's must not keep the result waiting
 
 
-def _become(job: Job) -> None:
+def _set_up_process(job: Job) -> None:
     os.setsid()
-    os.environ.pop(_LOOK_ONLY, None)
+    os.environ.pop(_NVML_CHECK_VARIABLE, None)
     mark_process(job.token)
-    Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO)
+    Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_OF_TRIAL)
     redirect_output(Path(job.log))
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, STDIN)
@@ -183,7 +188,7 @@ def _become(job: Job) -> None:
     if job.visible_devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.visible_devices
     faulthandler.enable(file=2)
-    # Shows where a trial hung when its time was up.
+    # `SlotActor.end_showing_stacks` sends this signal to a trial that hangs.
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
 
 
@@ -195,11 +200,14 @@ def load(entry: str) -> Callable[[Any], Iterator[Any]]:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Serve on the inherited socket, on the given cores: torch counts them when it is loaded."""
+    """Run the server, or the one job that `_run_in_new_interpreter` left.
+
+    Cores are set before torch is imported, as it takes its number of threads from them.
+    """
     if "job" in options:
         with open(options["job"], "rb") as job:  # noqa: PTH123  a descriptor
             _run(job.read(), options["writer"])
-    os.environ[_LOOK_ONLY] = "1"
+    os.environ[_NVML_CHECK_VARIABLE] = "1"
     if options["cores"] is not None:
         os.sched_setaffinity(0, options["cores"])
     _Server(socket.socket(fileno=options["socket"])).serve()

@@ -1,4 +1,4 @@
-"""Lets other processes import this package, also from a checkout that is not installed."""
+"""Makes this package importable in other processes, also from a checkout without installation."""
 
 import os
 import sysconfig
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def import_path() -> dict[str, str]:
-    """Let workers import this package where it is not installed, after all that the user set."""
+    """Return PYTHONPATH with this package's folder at its end; nothing where it is installed."""
     here = str(Path(__file__).parents[2])
     if here in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         return {}

@@ -1,4 +1,4 @@
-"""What a forked process is asked to do, and what comes back beside its own items."""
+"""A job for a forked process, and the messages that report how it ended."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,14 +8,14 @@ from autotune.trials.cause import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A generator function to run in a fresh process.
+    """A generator function to run in a fresh process, with its argument and surroundings.
 
     Attributes:
         entry: `module:function`; called with `argument`, it yields the items to send back.
-        log: the file that takes its output; a bare name: among the files of whoever runs it.
-        token: marks the process and its children, so that all of them can be found.
-        cores: those it may run on; None: the server's.
-        visible_devices: for CUDA_VISIBLE_DEVICES; None leaves the user's.
+        log: the file for its stdout and stderr; a bare name: in the fork server's own folder.
+        token: put into the environment of the process and its children, to find them by.
+        cores: the CPU cores it may use; None: those of the fork server.
+        visible_devices: the value of CUDA_VISIBLE_DEVICES; None: the user's own.
     """
 
     entry: str
@@ -28,7 +28,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An exception that escaped the entry, which turns the user's errors into results."""
+    """An exception that the entry function raised: a bug of autotune.
+
+    The entry reports errors of the user's code as results.
+    """
 
     error: str
     traceback: str
@@ -37,6 +40,6 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """The process is gone: its exit code, or the signal's number, negative."""
+    """The end of the process: `code` is its exit status, or minus the number of its signal."""
 
     code: int

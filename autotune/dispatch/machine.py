@@ -1,4 +1,4 @@
-"""What this machine is, found without importing torch or Ray, the same at every look."""
+"""Detects this machine's hardware, without importing torch or Ray."""
 
 import os
 import platform
@@ -12,14 +12,17 @@ import pynvml
 
 from autotune.errors import UsageError
 from autotune.search_space.hardware import Hardware
+from autotune.units import GIB
 
-# On some virtual machines the total grows while memory is used; the fingerprint must not.
-HOST_MEMORY_STEP_BYTES = 2**30
+# Host memory is rounded to this: on some virtual machines the total grows while memory is used,
+# and the hardware must compare equal to that of an earlier run.
+HOST_MEMORY_STEP_BYTES = GIB
+# Where Linux mounts the limits of a container.
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def detect_hardware() -> Hardware:
-    """Return this machine as trials will see it.
+    """Return the hardware that trials on this machine will see.
 
     Raises:
         UsageError: when CUDA_VISIBLE_DEVICES names no device that exists.
@@ -96,7 +99,7 @@ def _handle(name: str) -> Any:
 
 
 def used_device_bytes(visible: str) -> int:
-    """Return the memory in use on the devices that `visible`, like CUDA_VISIBLE_DEVICES, names."""
+    """Return the memory in use on devices, named as in CUDA_VISIBLE_DEVICES."""
     pynvml.nvmlInit()
     try:
         handles = _visible_handles(visible)
@@ -106,7 +109,7 @@ def used_device_bytes(visible: str) -> int:
 
 
 def torch_is_built_for_cuda() -> bool:
-    """Whether the installed torch can use a CUDA device, read without importing it."""
+    """Return whether the installed torch is a CUDA build, without importing it."""
     spec = util.find_spec("torch")
     if spec is None or spec.origin is None:
         return False
@@ -115,14 +118,14 @@ def torch_is_built_for_cuda() -> bool:
 
 
 def processor_name() -> str:
-    """Return the processor's name as Linux gives it, else its architecture."""
+    """Return the processor's name from `/proc/cpuinfo`, or its architecture."""
     text = Path("/proc/cpuinfo").read_text()
     match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return match[1].strip() if match else platform.machine()
 
 
 def num_cores(cgroup: Path = CGROUP) -> int:
-    """Return the cores this process may use: its affinity, within its container's CPU quota."""
+    """Return the number of cores this process may use, by affinity and by CPU quota."""
     allowed = len(os.sched_getaffinity(0))
     quota = _cpu_quota(cgroup)
     return allowed if quota is None else max(1, min(allowed, int(quota)))
@@ -140,7 +143,7 @@ def _cpu_quota(cgroup: Path) -> float | None:
 
 
 def host_memory_bytes(cgroup: Path = CGROUP) -> int:
-    """Return the machine's or the container's memory, in whole GiB."""
+    """Return the memory of the machine or of its container, rounded to whole GiB."""
     total = psutil.virtual_memory().total
     limit = min([total, *_memory_limits(cgroup)])
     return max(1, round(limit / HOST_MEMORY_STEP_BYTES)) * HOST_MEMORY_STEP_BYTES

@@ -1,4 +1,4 @@
-"""A Ray cluster of our own: started quietly, gone without a trace, whatever ends the driver."""
+"""Starts a Ray cluster for one run, which ends with the driver, however that ends."""
 
 import json
 import os
@@ -8,32 +8,34 @@ from pathlib import Path
 
 from autotune.dispatch import reaper
 from autotune.dispatch.import_path import import_path
-from autotune.dispatch.mark import Scope, new_token
+from autotune.dispatch.mark import new_token
+from autotune.dispatch.run_resources import RunResources
 from autotune.errors import ClusterError
 
-# Ray wants at least 75 MiB; only phases and results pass through it.
+# Ray's minimum is 75 MiB; only phases and results of trials pass through it.
 OBJECT_STORE_BYTES = 80 * 2**20
-QUIET = {
+# Ray's settings for a cluster that runs nothing but trials.
+SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray lets its workers yield to other programs; a trial runs as the user's training would.
+    # Ray lowers its workers' priority; a trial runs with that of the user's training.
     "RAY_worker_niceness": "0",
-    # It would kill one of Ray's workers; the kernel kills the trial, which asks to go first.
+    # Ray would kill one of its workers; the kernel kills the trial, by its oom_score_adj.
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_enable_metrics_collection": "0",
-    # Ray names its processes; without this, the names overwrite /proc/<pid>/environ.
+    # Without this, the names that Ray gives its processes overwrite /proc/<pid>/environ.
     "SPT_NOENV": "1",
 }
-HEAD = Path(__file__).with_name("ray_head.py")
+HEAD_SCRIPT = Path(__file__).with_name("ray_head.py")
 
 
 class PrivateRay:
-    """The processes of a cluster that belongs to this driver alone.
+    """A Ray cluster on this machine that only this process uses.
 
-    Starting returns at once; `address` waits until the cluster is up.
+    The constructor starts it and returns at once; `address` waits until it is up.
     """
 
-    def __init__(self, scope: Scope, *, num_slots: int, num_gpus: int) -> None:
-        self._scope = scope
+    def __init__(self, resources: RunResources, *, num_slots: int, num_gpus: int) -> None:
+        self._resources = resources
         # Ray listens on every interface; without a token it would run anybody's code.
         self.secrets = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": new_token()}
         self._reaper = self._start_reaper()
@@ -41,7 +43,7 @@ class PrivateRay:
         self._address: str | None = None
 
     def address(self) -> str:
-        """Return the cluster's address once it is up.
+        """Wait until the cluster is up, and return its address.
 
         Raises:
             ClusterError: when Ray does not start.
@@ -55,7 +57,7 @@ class PrivateRay:
         return self._address
 
     def is_alive(self) -> bool:
-        """Whether all of Ray's own processes still run."""
+        """Return whether all of Ray's own processes still run."""
         return self._head.poll() is None
 
     def close(self) -> None:
@@ -68,11 +70,11 @@ class PrivateRay:
 
     @property
     def _error_file(self) -> Path:
-        return self._scope.folder / "head.err"
+        return self._resources.folder / "head.err"
 
     def _start_reaper(self) -> "subprocess.Popen[bytes]":
         script = [sys.executable, "-I", "-S", reaper.__file__]
-        arguments = [str(os.getpid()), self._scope.token, str(self._scope.folder)]
+        arguments = [str(os.getpid()), self._resources.token, str(self._resources.folder)]
         return subprocess.Popen(  # noqa: S603  our own script
             [*script, *arguments], stdin=subprocess.DEVNULL, start_new_session=True
         )
@@ -83,11 +85,11 @@ class PrivateRay:
             "num_cpus": num_slots,
             "num_gpus": num_gpus,
             "object_store_memory": OBJECT_STORE_BYTES,
-            "temp_dir": str(self._scope.folder),
+            "temp_dir": str(self._resources.folder),
         }
         with self._error_file.open("wb") as errors:
             return subprocess.Popen(  # noqa: S603  our own script
-                [sys.executable, str(HEAD), json.dumps(options)],
+                [sys.executable, str(HEAD_SCRIPT), json.dumps(options)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -98,4 +100,4 @@ class PrivateRay:
 
     def _environment(self) -> dict[str, str]:
         user = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-        return {**user, **QUIET, **self._scope.marks, **self.secrets, **import_path()}
+        return {**user, **SETTINGS, **self._resources.environment, **self.secrets, **import_path()}

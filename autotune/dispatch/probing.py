@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from autotune.dispatch.forked import Forked, ForkServer
+from autotune.dispatch.fork_client import ForkedJob, ForkServerProcess
 from autotune.dispatch.job import Exit, Failure, Job
 from autotune.dispatch.mark import new_token
 from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all
@@ -47,15 +47,15 @@ class Probe(ProbeJob):
         WorkloadError: at once when there is no such file.
     """
 
-    def __init__(self, server: ForkServer, request: ProbeRequest) -> None:
+    def __init__(self, server: ForkServerProcess, request: ProbeRequest) -> None:
         check_file(Path(request.workload_path))
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-probe-")
         super().__init__(request, log=str(Path(self._folder.name, "log")))
-        self._forked = Forked(server.address, self._job)
+        self._forked = ForkedJob(server.address, self._job)
 
     def _wait(self, timeout_s: float) -> tuple[list[Any], str]:
         items = list(self._forked.items(timeout_s))
-        if self._forked.is_begun(0.0):
+        if self._forked.has_begun(0.0):
             kill_all(TRIAL_VARIABLE, self._job.token, self._forked.pid())
         log = Path(self._job.log).read_text(errors="replace") if items else ""
         return items, log[-_TAIL_CHARS:]

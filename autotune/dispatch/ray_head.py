@@ -1,12 +1,12 @@
-"""The head of a private Ray cluster, a process of its own: `python ray_head.py OPTIONS_JSON`.
+"""Runs the head of a private Ray cluster as a program: `python ray_head.py OPTIONS_JSON`.
 
-A process of its own, because then Ray's environment is not the user's, the terminal's Ctrl-C
-does not reach it, and it starts while the driver does other things. It prints one line, the
-address, and lives until it is killed or one of Ray's processes is gone.
+It prints one line, the cluster's address, and runs until it is killed or one of Ray's processes
+ends. In a process of its own, Ray's environment variables are not the user's, Ctrl-C in the
+terminal does not reach it, and it starts while the driver does other things.
 
-Of Ray it starts what runs actors: the control store, the raylet, the workers. The web server,
-the autoscaler, the log monitor and the two agents of each node serve things not used here, and
-cost more than half of Ray's start-up; on two cores, seconds of a short budget.
+It starts only those of Ray's processes that run actors: control store, raylet and workers. The
+web server, the autoscaler, the log monitor and the two agents of each node are not needed, and
+take more than half of Ray's start-up: seconds of a short budget on two cores.
 """
 
 import json
@@ -25,51 +25,53 @@ from ray._raylet import (  # type: ignore[attr-defined]
     persist_port,
 )
 
-CHECK_EVERY_S = 0.5
+CHECK_EVERY_S = 0.5  # whether one of Ray's processes has ended
+# The ports that the raylet waits for its agents to report.
 AGENT_PORTS = (
     METRICS_AGENT_PORT_NAME,
     METRICS_EXPORT_PORT_NAME,
     DASHBOARD_AGENT_LISTEN_PORT_NAME,
     RUNTIME_ENV_AGENT_PORT_NAME,
 )
-# What Ray's own agents say where a service is not installed.
+# The port that Ray's agents report for a service that is not installed.
 NOT_IN_USE = -1
+# The raylet's flags for the commands that start its agents.
 AGENT_FLAGS = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
-# The raylet insists on its agents, and ends when they do.
+# Run in place of the agents, as the raylet ends when they end.
 IDLE_COMMAND = "sh -c 'exec sleep infinity'"
 
 
 class BareNode(Node):
-    """A head node without the processes that only serve people."""
+    """A head node without Ray's web server and agents."""
 
     def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
-        """Start nothing, and say that there is no web page."""
+        """Start no web server, and record that there is none."""
         self._webui_url = ""
 
     def start_raylet(self, *args: Any, **more: Any) -> None:
-        """Start the raylet, which waits until its agents have told their ports."""
+        """Start the raylet, after writing the ports that it expects its agents to report."""
         folder = str(self._session_dir)
         for name in AGENT_PORTS:
             persist_port(folder, self._node_id, name, NOT_IN_USE)
         super().start_raylet(*args, **more)
 
 
-def idle_agents(command: list[str]) -> list[str]:
-    """Return the command with agents that do nothing; another command than the raylet's as is."""
-    return [_idle(argument) for argument in command]
+def with_idle_agents(command: list[str]) -> list[str]:
+    """Return a raylet's command with agents that do nothing; any other command unchanged."""
+    return [_with_idle_agent(argument) for argument in command]
 
 
-def _idle(argument: str) -> str:
+def _with_idle_agent(argument: str) -> str:
     flag = next((flag for flag in AGENT_FLAGS if argument.startswith(flag)), None)
     return argument if flag is None else flag + IDLE_COMMAND
 
 
 def main(options: dict[str, Any]) -> None:
-    """Start the cluster, print its address, and return when one of its processes is gone."""
+    """Start the cluster, print its address, and return when one of its processes has ended."""
     start_process: Any = services.start_ray_process
 
     def start_without_agents(command: list[str], *args: Any, **more: Any) -> Any:
-        return start_process(idle_agents(command), *args, **more)
+        return start_process(with_idle_agents(command), *args, **more)
 
     services.start_ray_process = start_without_agents
     bare: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}

@@ -8,7 +8,7 @@ import ray
 
 from autotune.dispatch.job import Exit
 from autotune.dispatch.probing import ProbeJob
-from autotune.dispatch.slot import Remains
+from autotune.dispatch.slot_actor import RankExit
 from autotune.trials.request import ProbeRequest
 
 
@@ -22,12 +22,12 @@ class RemoteProbe(ProbeJob):
 
     def _wait(self, timeout_s: float) -> tuple[list[Any], str]:
         items = list(self._items(time.monotonic() + timeout_s))
-        remains = next((item for item in items if isinstance(item, Remains)), None)
-        if remains is None:
+        end = next((item for item in items if isinstance(item, RankExit)), None)
+        if end is None:
             self._slot.end.remote(self._job.token)
             return items, ""
-        exits = [Exit(code=i.exit_code or 0) if i is remains else i for i in items]
-        return exits, remains.log_tail
+        exits = [Exit(code=i.exit_code or 0) if i is end else i for i in items]
+        return exits, end.log_tail
 
     def _items(self, until: float) -> Iterator[Any]:
         while ray.wait([self._stream], timeout=max(0.0, until - time.monotonic()))[0]:

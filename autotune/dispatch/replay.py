@@ -1,7 +1,7 @@
-"""Plays trials back from a table on a fake clock: a two-hour run in milliseconds.
+"""Replays recorded trials on a fake clock, so that a two-hour run takes milliseconds.
 
-A trial takes the time that it took when it was recorded. Where the recorded windows show that it
-would have been raced out, it ends after as many of them as that needed.
+A trial lasts as long as when it was recorded. One that racing would have stopped ends after the
+window at which it would have stopped; see `stopped_by_racing`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,9 @@ from autotune.trials.result import Measurement, Outcome, Phase, TrialResult, Win
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Played:
+class _Replayed:
+    """A trial between `submit` and its recorded end."""
+
     request: TrialRequest
     result: TrialResult
     started_at: float
@@ -28,12 +30,12 @@ class _Played:
 
 
 class ReplayRunner:
-    """A runner that looks results up instead of measuring; each takes its own `total_s`.
+    """A `Runner` that returns recorded results; each trial lasts its recorded `total_s`.
 
     Args:
-        hardware: the machine to pretend; its number of devices is the capacity.
-        table: the result of each plan, or a function that makes it.
-        clock: advanced by `wait`, and by nothing else here.
+        hardware: of the recording; its number of devices is the capacity.
+        table: the result of each plan, or a function that returns it.
+        clock: advanced only by `wait`.
     """
 
     def __init__(
@@ -46,20 +48,20 @@ class ReplayRunner:
         self._hardware = hardware
         self._table = table
         self._clock = clock
-        self._running: list[_Played] = []
+        self._running: list[_Replayed] = []
 
     @property
     def hardware(self) -> Hardware:
-        """The machine that trials pretend to run on."""
+        """The hardware of the recording."""
         return self._hardware
 
     @property
     def capacity(self) -> int:
-        """How many devices there are; a trial takes one for each rank."""
+        """The number of devices; a trial takes one for each of its ranks."""
         return self._hardware.num_devices
 
     def submit(self, request: TrialRequest) -> None:
-        """Start a trial on as many free devices as its place says that it has ranks.
+        """Start a trial on `request.place.world_size` free devices.
 
         Raises:
             RuntimeError: when fewer devices are free.
@@ -74,25 +76,27 @@ class ReplayRunner:
             )
         result, duration_s = self._look_up(request.plan), request.give_up_after_s
         if request.interesting_above is not None:
-            result = raced(result, request.interesting_above)
+            result = stopped_by_racing(result, request.interesting_above)
         if duration_s is not None and duration_s < (result.total_s or 0.0):
             result = _cancelled(request.give_up_cause, duration_s, result)
-        self._play(request, result, self._clock.now())
+        self._start(request, result, self._clock.now())
 
-    def _play(self, request: TrialRequest, result: TrialResult, started_at: float) -> None:
+    def _start(self, request: TrialRequest, result: TrialResult, started_at: float) -> None:
         ends_at = started_at + (result.total_s or 0.0)
-        played = _Played(request=request, result=result, started_at=started_at, ends_at=ends_at)
+        played = _Replayed(request=request, result=result, started_at=started_at, ends_at=ends_at)
         self._running.append(played)
 
     def _look_up(self, plan: Plan) -> TrialResult:
         if callable(self._table):
             return self._table(plan)
         if plan not in self._table:
-            raise LookupError(f"the replayed table has no result for {plan.values}; add it")
+            raise LookupError(
+                f"the replayed table has no result for {plan.values}; record it first"
+            )
         return self._table[plan]
 
     def wait(self, timeout_s: float) -> list[Finished]:
-        """Advance the clock to the next end, by `timeout_s` at most; return what ended."""
+        """Advance the clock to the next trial's end, by at most `timeout_s`; return what ended."""
         if not self._running:
             return []
         next_end_s = min(played.ends_at for played in self._running) - self._clock.now()
@@ -104,15 +108,15 @@ class ReplayRunner:
         return [Finished(request=played.request, result=played.result) for played in ended]
 
     def cancel(self, number: int, cause: Cause) -> None:
-        """End a running trial; it comes back from `wait` as `cancelled`, with `cause`."""
+        """Stop a running trial; `wait` returns it with the outcome `cancelled` and `cause`."""
         for played in [p for p in self._running if p.request.number == number]:
             self._running.remove(played)
             lasted_s = self._clock.now() - played.started_at
             ended = _cancelled(cause, lasted_s, played.result)
-            self._play(played.request, ended, played.started_at)
+            self._start(played.request, ended, played.started_at)
 
     def close(self) -> None:
-        """Forget what runs."""
+        """Drop the running trials."""
         self._running.clear()
 
     def __enter__(self) -> Self:
@@ -127,10 +131,10 @@ class ReplayRunner:
         self.close()
 
 
-def raced(result: TrialResult, interesting_above: float) -> TrialResult:
-    """Return the result as it would be, had its trial stopped once it was clearly too slow.
+def stopped_by_racing(result: TrialResult, interesting_above: float) -> TrialResult:
+    """Return the result of a trial that stops when it is clearly below `interesting_above`.
 
-    What the trial was spared is known: the seconds of the later windows.
+    It has the windows up to that moment, and `total_s` without the seconds of the later ones.
     """
     measurement = result.measurement
     windows = measurement.windows if measurement else ()
@@ -139,16 +143,16 @@ def raced(result: TrialResult, interesting_above: float) -> TrialResult:
     count = next(counts, None)
     if measurement is None or count is None:
         return result
-    spared_s = sum(window.seconds for window in windows[count:])
+    saved_s = sum(window.seconds for window in windows[count:])
     return replace(
         result,
-        measurement=_of_windows(measurement, windows[:count], spared_s),
-        total_s=(result.total_s or 0.0) - spared_s,
+        measurement=_of_windows(measurement, windows[:count], saved_s),
+        total_s=(result.total_s or 0.0) - saved_s,
     )
 
 
 def _of_windows(
-    measurement: Measurement, windows: Sequence[Window], spared_s: float
+    measurement: Measurement, windows: Sequence[Window], saved_s: float
 ) -> Measurement:
     throughput = sum(w.samples for w in windows) / sum(w.seconds for w in windows)
     half = relative_half_width([window.throughput for window in windows])
@@ -157,7 +161,7 @@ def _of_windows(
         throughput=throughput,
         throughput_low=throughput / (1 + half),
         throughput_high=throughput * (1 + half),
-        measure_s=measurement.measure_s - spared_s,
+        measure_s=measurement.measure_s - saved_s,
         settled=False,
         raced=True,
         windows=tuple(windows),
@@ -175,7 +179,7 @@ def _cancelled(cause: Cause, lasted_s: float, whole: TrialResult) -> TrialResult
 
 
 def _phase_after(lasted_s: float, whole: TrialResult) -> Phase:
-    """Return where a trial was that lasted so long instead of as a whole."""
+    """Return the phase in which a trial was `lasted_s` after its start."""
     measured = whole.measurement
     if measured is None:
         return whole.phase

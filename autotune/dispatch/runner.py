@@ -1,4 +1,4 @@
-"""The seam between the agent and whatever runs trials."""
+"""The interface through which the agent runs trials."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,28 +11,28 @@ from autotune.trials.result import TrialResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A trial that ended, by its own doing or by being killed; its device is free again."""
+    """A trial that has ended or was killed, with its result; its devices are free again."""
 
     request: TrialRequest
     result: TrialResult
 
 
 class Runner(Protocol):
-    """Runs trials on the devices that are free. Owned and called by one thread.
+    """Runs trials on free devices. One thread owns it and makes all calls.
 
     Every submitted trial comes back from `wait` exactly once, however it ends.
     """
 
     @property
     def hardware(self) -> Hardware:
-        """The machine that trials run on."""
+        """The hardware that trials run on."""
 
     @property
     def capacity(self) -> int:
-        """How many devices there are; a trial takes one for each rank."""
+        """The number of devices; a trial takes one for each of its ranks."""
 
     def submit(self, request: TrialRequest) -> None:
-        """Start a trial on as many free devices as its place says that it has ranks.
+        """Start a trial on `request.place.world_size` free devices.
 
         Raises:
             RuntimeError: when fewer devices are free.
@@ -40,10 +40,10 @@ class Runner(Protocol):
         """
 
     def wait(self, timeout_s: float) -> list[Finished]:
-        """Return the trials that ended, waiting up to `timeout_s` for the first; may be empty."""
+        """Wait up to `timeout_s` for a trial to end; return those that have ended, if any."""
 
     def cancel(self, number: int, cause: Cause) -> None:
-        """End a running trial; it comes back from `wait` as `cancelled`, with `cause`."""
+        """Stop a running trial; `wait` returns it with the outcome `cancelled` and `cause`."""
 
     def close(self) -> None:
-        """Kill what still runs and give everything back. Safe to call twice."""
+        """Kill the trials that still run and free their devices. Safe to call twice."""

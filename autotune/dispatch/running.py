@@ -1,4 +1,4 @@
-"""A trial under way, as the driver sees it: its ranks, their deadlines, and how it ends."""
+"""A running trial in the driver: what its ranks report, their deadlines, and its result."""
 
 import math
 import signal
@@ -7,61 +7,62 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.dispatch.death import explain_death, lost
+from autotune.dispatch.death import explain_death, lost_result
 from autotune.dispatch.job import Failure
-from autotune.dispatch.slot import Item, Remains
+from autotune.dispatch.slot_actor import Item, RankExit
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import undiagnosed
 from autotune.trials.merge import merge
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import Kept, Outcome, Phase, TrialResult
 
-# When one rank failed, the others may know more: the rank that ran out of memory is the cause,
-# and whoever waited for it only lost a peer.
-LAST_WORD_S = 1.0
-# After its result a rank has this long to take leave of the others.
-LEAVE_S = 5.0
+# When a rank has failed, the others have this long to report, too, before they are killed. The
+# first to fail may only have lost a peer, while another ran out of memory and is the cause.
+PEER_REPORT_TIMEOUT_S = 1.0
+# After the last result, ranks have this long to leave the process group and end.
+LEAVE_GROUP_TIMEOUT_S = 5.0
 
-
+# The result of a rank that was killed because another had failed.
 _KILLED = TrialResult(outcome=Outcome.CANCELLED, error="another rank had failed", peer_lost=True)
 
 
 @dataclass(slots=True, kw_only=True)
 class RunningRank:
-    """One process of a trial.
+    """One rank of a running trial.
 
     Attributes:
-        seat: the index of its slot.
-        token: marks its processes.
-        log: where its output goes on this machine.
-        stream: what its slot yields.
-        kept: what it measured, before it began to explain that.
-        verdict: its result, as soon as it is known.
-        is_killed: by the driver; how it dies then says nothing.
-        remains: what the slot found when all was over; the rank is gone then.
+        slot: the index of its slot.
+        token: in the environment of its processes.
+        log: its log file on this machine.
+        stream: Ray's generator of what its slot actor yields.
+        phase, phase_since: the phase it is in, and since when on the runner's clock.
+        kept: what it measured before its diagnosis began; the result if the diagnosis fails.
+        result: its result; None: not known yet.
+        is_killed: whether the driver killed it; its exit code then means nothing.
+        end: how its process ended; None: it has not ended, or not been cleaned up.
     """
 
-    seat: int
+    slot: int
     token: str
     log: Path
     stream: Any
     phase: Phase = Phase.START
     phase_since: float
     kept: TrialResult | None = None
-    verdict: TrialResult | None = None
+    result: TrialResult | None = None
     is_killed: bool = False
-    remains: Remains | None = None
+    end: RankExit | None = None
 
-    def hear(self, item: Item, now: float) -> None:
-        """Take in what the rank's slot yielded."""
+    def receive(self, item: Item, now: float) -> None:
+        """Record an item that the rank's slot actor yielded."""
         if isinstance(item, Phase):
             self.phase, self.phase_since = item, now
         elif isinstance(item, Kept):
             self.kept = item.result
         elif isinstance(item, TrialResult):
-            self.verdict = replace(item, phase=_end_phase(item, self.phase))
+            self.result = replace(item, phase=_end_phase(item, self.phase))
         elif isinstance(item, Failure):
-            self.verdict = TrialResult(
+            self.result = TrialResult(
                 outcome=Outcome.INFRA,
                 cause=item.cause,
                 error=f"autotune failed inside the trial: {item.error}",
@@ -69,52 +70,53 @@ class RunningRank:
                 phase=self.phase,
             )
         else:
-            self._bury(item)
+            self._receive_end(item)
 
-    def _bury(self, remains: Remains) -> None:
-        self.remains = remains
-        if remains.log is not None:
+    def _receive_end(self, end: RankExit) -> None:
+        self.end = end
+        if end.log is not None:
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            self.log.write_bytes(remains.log)
-        if self.verdict is None and remains.exit_code is not None and not self.is_killed:
-            self.verdict = explain_death(
-                remains.exit_code,
+            self.log.write_bytes(end.log)
+        if self.result is None and end.exit_code is not None and not self.is_killed:
+            self.result = explain_death(
+                end.exit_code,
                 self.phase,
-                oom_killed=remains.oom_killed,
-                log_tail=remains.log_tail,
+                oom_killed=end.oom_killed,
+                log_tail=end.log_tail,
             )
 
     def aborted_after(self, peer: "RunningRank") -> bool:
-        """Whether the process aborted once `peer` had failed for a reason of its own.
+        """Return whether this rank aborted after `peer` had failed for a reason of its own.
 
-        So the communication libraries end a process whose peer is gone.
+        The communication libraries abort a process when one of its peers is gone.
         """
-        mine, theirs = self.remains or Remains(), peer.remains or Remains()
+        mine, theirs = self.end or RankExit(), peer.end or RankExit()
         if mine.exit_code != -signal.SIGABRT or mine.ended_at is None or not peer.failed_by_itself:
             return False
         return theirs.ended_at is None or theirs.ended_at < mine.ended_at
 
     @property
     def failed_by_itself(self) -> bool:
-        """Whether it failed, and not because another rank had."""
-        verdict = self.verdict
-        return verdict is not None and verdict.outcome is not Outcome.OK and not verdict.peer_lost
+        """Whether the rank failed, and not because another rank had."""
+        result = self.result
+        return result is not None and result.outcome is not Outcome.OK and not result.peer_lost
 
-    def lose(self, reason: str) -> None:
-        """Take in that its slot, node or Ray itself is gone."""
-        self.remains = Remains()
-        self.verdict = self.verdict or lost(self.phase, reason)
+    def mark_lost(self, reason: str) -> None:
+        """Record that the rank's slot, its node or Ray itself is lost."""
+        self.end = RankExit()
+        self.result = self.result or lost_result(self.phase, reason)
 
 
 @dataclass(slots=True, kw_only=True)
 class RunningTrial:
-    """One trial between `submit` and its result.
+    """A trial between `submit` and its result. All times are on the runner's clock.
 
     Attributes:
-        started_at: when it was submitted, on the runner's clock.
-        stopped: its result when it was decided from outside, by a deadline or a cancellation.
-        kill_at: when to kill the ranks that are left, as one has failed; None: none has.
-        over_since: since when only the slots' cleaning up is waited for; None: not yet.
+        started_at: when it was submitted.
+        stopped: its result, when a deadline or a cancellation ended it; else None.
+        kill_at: when to kill the ranks that still run; None: they may go on.
+        ended_since: since when every rank has its result or has ended; None: some still work.
+        phase_s: seconds that rank 0 spent in each phase, without `start`.
     """
 
     request: TrialRequest
@@ -122,60 +124,60 @@ class RunningTrial:
     started_at: float
     stopped: TrialResult | None = None
     kill_at: float | None = None
-    over_since: float | None = None
-    worked: dict[Phase, float] = field(default_factory=dict)
+    ended_since: float | None = None
+    phase_s: dict[Phase, float] = field(default_factory=dict)
 
     @property
-    def waits_for(self) -> dict[Any, RunningRank]:
-        """The streams that may still say something, with their ranks."""
-        return {rank.stream: rank for rank in self.ranks if rank.remains is None}
+    def open_streams(self) -> dict[Any, RunningRank]:
+        """The streams that have not ended, each with its rank."""
+        return {rank.stream: rank for rank in self.ranks if rank.end is None}
 
-    def hear(self, rank: RunningRank, item: Item, now: float) -> None:
-        """Take in what a slot yielded."""
+    def receive(self, rank: RunningRank, item: Item, now: float) -> None:
+        """Record an item that the slot actor of `rank` yielded."""
         if rank is self.ranks[0] and isinstance(item, Phase | TrialResult):
-            self._leave_phase(rank, now)
-        rank.hear(item, now)
-        self._judge(rank, now)
+            self._add_phase_time(rank, now)
+        rank.receive(item, now)
+        self._plan_kill(rank, now)
 
-    def lose(self, rank: RunningRank, reason: str, now: float) -> None:
-        """Take in that a rank's slot, node or Ray itself is gone."""
-        rank.lose(reason)
-        self._judge(rank, now)
+    def mark_lost(self, rank: RunningRank, reason: str, now: float) -> None:
+        """Record that the slot of `rank`, its node or Ray itself is lost."""
+        rank.mark_lost(reason)
+        self._plan_kill(rank, now)
 
-    def _judge(self, rank: RunningRank, now: float) -> None:
-        if rank.verdict is not None and rank.verdict.outcome is not Outcome.OK:
-            self._kill_at(now if len(self.ranks) == 1 else now + LAST_WORD_S)
-        if self.over_since is None and not self._working():
-            self.over_since = now
-            self._kill_at(now + LEAVE_S)
+    def _plan_kill(self, rank: RunningRank, now: float) -> None:
+        if rank.result is not None and rank.result.outcome is not Outcome.OK:
+            self._kill_by(now if len(self.ranks) == 1 else now + PEER_REPORT_TIMEOUT_S)
+        if self.ended_since is None and not self._working():
+            self.ended_since = now
+            self._kill_by(now + LEAVE_GROUP_TIMEOUT_S)
 
-    def _kill_at(self, moment: float) -> None:
+    def _kill_by(self, moment: float) -> None:
         self.kill_at = moment if self.kill_at is None else min(moment, self.kill_at)
 
     def kill(self, now: float) -> list[RunningRank]:
-        """Note that what is left is killed now; return the ranks that are."""
-        self.kill_at, self.over_since = None, now
-        left = [rank for rank in self.ranks if rank.remains is None and not rank.is_killed]
-        for rank in left:
+        """Mark the ranks that still run as killed, and return them for the caller to kill."""
+        self.kill_at, self.ended_since = None, now
+        running = [rank for rank in self.ranks if rank.end is None and not rank.is_killed]
+        for rank in running:
             rank.is_killed = True
-        return left
+        return running
 
-    def _leave_phase(self, rank: RunningRank, now: float) -> None:
+    def _add_phase_time(self, rank: RunningRank, now: float) -> None:
         if rank.phase is not Phase.START:
-            self.worked[rank.phase] = self.worked.get(rank.phase, 0.0) + now - rank.phase_since
+            self.phase_s[rank.phase] = self.phase_s.get(rank.phase, 0.0) + now - rank.phase_since
 
     def stop(self, outcome: Outcome, error: str, now: float, cause: Cause | None = None) -> None:
-        """Decide from outside how the trial ends."""
+        """End the trial with this outcome: kill its ranks, and ignore what they report."""
         first = self.ranks[0]
-        self._leave_phase(first, now)
+        self._add_phase_time(first, now)
         self.stopped = TrialResult(outcome=outcome, error=error, phase=first.phase, cause=cause)
-        self._kill_at(now)
+        self._kill_by(now)
 
     def deadline(self) -> float:
-        """Return when, on the runner's clock, `expire` or `kill` is due."""
+        """Return when `kill` is due, or `expire` if nothing happens before."""
         if self.kill_at is not None:
             return self.kill_at
-        if self.over_since is not None:
+        if self.ended_since is not None:
             return math.inf
         times = [rank.phase_since + self._allowed_s(rank) for rank in self._working()]
         return min([*times, self._give_up_at()])
@@ -185,10 +187,10 @@ class RunningTrial:
         return math.inf if after_s is None else self.started_at + after_s
 
     def _working(self) -> list[RunningRank]:
-        return [rank for rank in self.ranks if rank.verdict is None and rank.remains is None]
+        return [rank for rank in self.ranks if rank.result is None and rank.end is None]
 
     def expire(self, now: float) -> None:
-        """Decide the end of a trial whose deadline has passed."""
+        """End a trial whose deadline has passed, as a timeout or as given up."""
         if now >= self._give_up_at():
             cause = self.request.give_up_cause
             self.stop(Outcome.CANCELLED, cause.words, now, cause)
@@ -201,8 +203,8 @@ class RunningTrial:
         return self.request.deadlines.of(rank.phase)
 
     def conclude(self, now: float) -> TrialResult:
-        """Return the result, now that every process is gone and the devices are free."""
-        result = self._or_kept(self.stopped or merge([self._verdict(r) for r in self.ranks]))
+        """Return the trial's result, once every process has ended and the devices are free."""
+        result = self._or_kept(self.stopped or merge([self._result_of(r) for r in self.ranks]))
         total_s = now - self.started_at
         return replace(
             result,
@@ -211,11 +213,11 @@ class RunningTrial:
             overhead_s=max(0.0, total_s - self._working_s(result)),
         )
 
-    def _verdict(self, rank: RunningRank) -> TrialResult:
-        verdict = rank.verdict or _KILLED
+    def _result_of(self, rank: RunningRank) -> TrialResult:
+        result = rank.result or _KILLED
         if any(rank.aborted_after(peer) for peer in self.ranks):
-            return replace(verdict, peer_lost=True)
-        return verdict
+            return replace(result, peer_lost=True)
+        return result
 
     def _or_kept(self, result: TrialResult) -> TrialResult:
         """Return what was measured if only its diagnosis failed; rank 0 speaks for all."""
@@ -227,7 +229,7 @@ class RunningTrial:
     def _working_s(self, result: TrialResult) -> float:
         m = result.measurement
         if m is None:
-            return sum(self.worked.values())
+            return sum(self.phase_s.values())
         diagnose_s = result.diagnosis.took_s if result.diagnosis else 0.0
         return m.build_s + m.first_step_s + m.warm_up_s + m.measure_s + diagnose_s
 
@@ -237,7 +239,7 @@ def _end_phase(result: TrialResult, reached: Phase) -> Phase:
 
 
 def _log_tail(ranks: Sequence[RunningRank]) -> str:
-    """Return the ends of the ranks' output."""
+    """Return the end of each rank's output, one below the other."""
     if len(ranks) == 1:
         return _tail(ranks[0])
     texts = [f"[rank {number}]\n{_tail(rank)}" for number, rank in enumerate(ranks)]
@@ -245,7 +247,7 @@ def _log_tail(ranks: Sequence[RunningRank]) -> str:
 
 
 def _tail(rank: RunningRank) -> str:
-    remains = rank.remains or Remains()
-    if remains.leftover is None:
-        return remains.log_tail
-    return f"{remains.log_tail}\n[autotune could not free this trial's {remains.leftover}]\n"
+    end = rank.end or RankExit()
+    if end.leftover is None:
+        return end.log_tail
+    return f"{end.log_tail}\n[autotune could not free this trial's {end.leftover}]\n"

@@ -1,7 +1,7 @@
-"""Tables of measured plans: recorded once on a machine, replayed anywhere.
+"""Reads and writes tables of measured plans, which `ReplayRunner` replays on any machine.
 
-A table is a file of JSON lines. The first one says where it was recorded, each further one holds
-a plan and how its trial ended, in the order in which they were measured.
+A table is a file of JSON lines. The first line says of which workload and on which machine it was
+recorded; each further line holds a plan and the result of its trial, in the order of measuring.
 """
 
 import json
@@ -17,20 +17,20 @@ from autotune.search_space.space import NAMED_IN_FULL, Space, build_space
 from autotune.trials.request import Protocol
 from autotune.trials.result import TrialResult
 
-_DIGITS = 6  # more than any measurement has
+_DIGITS = 6  # significant digits of numbers in a file; measurements have fewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What was measured of a workload on a machine.
+    """The results of many plans of one workload on one machine.
 
     Attributes:
         name: of the workload.
-        protocol: that every trial kept to.
-        how: what else a reader must know, in words.
-        fix: knobs that were held, as `--fix` takes them.
-        rows: plans and how their trials ended, in the order in which they were measured; trials
-            that say nothing about their plan are not among them.
+        protocol: the measurement protocol of every trial.
+        how: how it was recorded, in words.
+        fix: the knobs that were held at one value, as `--fix` takes them.
+        rows: plans with their results, in the order of measuring. Trials whose end does not depend
+            on their plan (`infra`, `cancelled`) are left out.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Table:
 
     @property
     def results(self) -> dict[Plan, tuple[TrialResult, ...]]:
-        """Of each plan, in every process that measured it."""
+        """The results of each plan, one for each process that measured it."""
         results: dict[Plan, tuple[TrialResult, ...]] = {}
         for plan, result in self.rows:
             results[plan] = (*results.get(plan, ()), result)
@@ -51,13 +51,13 @@ class Table:
 
     @property
     def space(self) -> Space:
-        """The recorded plans, and no other."""
+        """A space that holds just the recorded plans."""
         narrowing = replace(NAMED_IN_FULL, fix=self.fix)
         return build_space(self.facts, self.hardware, narrowing).only(self.results)
 
 
 def read_table(path: Path) -> Table:
-    """Return the table in a file; a line cut short by a killed recording is left out.
+    """Return the table in a file, without a last line that a killed recording left incomplete.
 
     Raises:
         UsageError: when there is no such file, or its first line is no header.
@@ -67,12 +67,12 @@ def read_table(path: Path) -> Table:
         header = json.loads(head)
         table = _table(header)
     except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path} is no recorded table: {error}; record one anew") from error
+        raise UsageError(f"{path} is no recorded table: {error}; record it again") from error
     return replace(table, rows=tuple(map(_result, filter(_is_whole, rows))))
 
 
 def start_table(path: Path, table: Table) -> None:
-    """Write the header of a new table, without results."""
+    """Write a new table's first line."""
     facts = replace(table.facts, imports=())
     header = {
         "name": table.name,
@@ -86,9 +86,9 @@ def start_table(path: Path, table: Table) -> None:
 
 
 def append_result(path: Path, plan: Plan, result: TrialResult) -> None:
-    """Add a line, so that a killed recording loses only the trials that were running."""
-    told = replace(result, log_tail="", traceback=None).to_dict()
-    line = json.dumps({"plan": plan.values, **_rounded(_packed(told))})
+    """Append a plan and its result, so that a killed recording loses only running trials."""
+    values = replace(result, log_tail="", traceback=None).to_dict()
+    line = json.dumps({"plan": plan.values, **_rounded(_packed(values))})
     cut_short = not path.read_bytes().endswith(b"\n")
     with path.open("a") as file:
         file.write("\n" * cut_short + line + "\n")
@@ -119,11 +119,12 @@ def _result(line: str) -> tuple[Plan, TrialResult]:
     return plan, TrialResult.from_dict(_unpacked(values))
 
 
+# The order of a window's fields in that list.
 _WINDOW = ("steps", "samples", "seconds", "data_wait_s")
 
 
 def _packed(result: dict[str, Any]) -> dict[str, Any]:
-    """Write each window as a list: their names would be most of the file."""
+    """Return the result with each window as a list, as field names would fill most of the file."""
     measurement = result["measurement"]
     if measurement is None:
         return result

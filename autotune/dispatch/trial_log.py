@@ -1,26 +1,26 @@
-"""The log of a trial: where its output goes, how it stays small, and how its end is read."""
+"""The log file of a trial: names it, redirects output into it, limits its size, reads its end."""
 
 import ctypes
 import os
 import threading
 from pathlib import Path
 
-MAX_BYTES = 8 * 2**20
-KEPT_BYTES = 64 * 2**10
-TAIL_BYTES = 16 * 2**10
-CHECK_EVERY_S = 0.1
+MAX_BYTES = 8 * 2**20  # of disk space for the log of a running trial
+KEPT_BYTES = 64 * 2**10  # from the end of a longer log, once its trial has ended
+TAIL_BYTES = 16 * 2**10  # from the end, for the store
+CHECK_EVERY_S = 0.1  # between checks of a growing log's size
 _PUNCH_HOLE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE and KEEP_SIZE, fallocate(2)
 _libc = ctypes.CDLL(None)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
 def log_path(log_dir: Path, number: int, rank: int = 0) -> Path:
-    """Return the log file of a rank of trial `number`; that of rank 0 is the trial's own."""
+    """Return a rank's log file: `trial-0007.log`, for other ranks `trial-0007-rank-1.log`."""
     return log_dir / (f"trial-{number:04d}" + (f"-rank-{rank}.log" if rank else ".log"))
 
 
 def redirect_output(path: Path) -> None:
-    """Send this process's stdout and stderr, and those of its children to come, to `path`."""
+    """Write the stdout and stderr of this process, and of its later children, to `path`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -28,7 +28,7 @@ def redirect_output(path: Path) -> None:
 
 
 def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
-    """Return the last `size` bytes as text; empty when there is no such file."""
+    """Return the last `size` bytes of a file as text; an empty text when there is no such file."""
     return _last_bytes(path, size).decode(errors="replace").replace("\0", "")
 
 
@@ -41,8 +41,8 @@ def _last_bytes(path: Path, size: int) -> bytes:
         return b""
 
 
-def take(path: Path) -> bytes:
-    """Return what is in the file and remove it; nothing when there is no such file."""
+def read_and_remove(path: Path) -> bytes:
+    """Return the content of a file and remove it; empty when there is no such file."""
     if not path.exists():
         return b""
     content = path.read_bytes()
@@ -51,18 +51,18 @@ def take(path: Path) -> bytes:
 
 
 def shorten(path: Path, max_bytes: int = MAX_BYTES) -> None:
-    """Cut a log above `max_bytes` that nobody writes to any more down to its end."""
+    """Reduce a finished log of more than `max_bytes` to its last `KEPT_BYTES`."""
     if not path.exists() or path.stat().st_size <= max_bytes:
         return
     tail, dropped = _last_bytes(path, KEPT_BYTES), path.stat().st_size - KEPT_BYTES
     path.write_bytes(f"[{dropped} bytes left out]\n".encode() + tail)
 
 
-def free_beginning(path: Path, keep_bytes: int = MAX_BYTES) -> None:
-    """Give the disk space of all but the end of a growing log back, and lose nothing of its end.
+def punch_hole(path: Path, keep_bytes: int = MAX_BYTES) -> None:
+    """Free the disk space of all but the last `keep_bytes` of a log that is being written.
 
-    Truncating would lose what is written meanwhile. File systems that cannot do it (some network
-    ones) keep the log whole until the trial's end.
+    The beginning becomes a hole, as truncating could lose what is written at the same moment.
+    File systems without holes (some network ones) keep the whole log until the trial ends.
     """
     if path.exists() and (size := path.stat().st_size) > keep_bytes:
         with path.open("r+b") as file:
@@ -70,7 +70,7 @@ def free_beginning(path: Path, keep_bytes: int = MAX_BYTES) -> None:
 
 
 class BoundedLog:
-    """Keeps one log short from a thread of its own until it is closed."""
+    """A growing log whose disk space a thread limits to `MAX_BYTES` until it is closed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class BoundedLog:
         self._thread.start()
 
     def close(self) -> str:
-        """Stop watching and return the log's tail."""
+        """Stop the thread, shorten the log, and return its end."""
         self._ended.set()
         self._thread.join()
         shorten(self.path)
@@ -87,4 +87,4 @@ class BoundedLog:
 
     def _watch(self) -> None:
         while not self._ended.wait(CHECK_EVERY_S):
-            free_beginning(self.path)
+            punch_hole(self.path)

@@ -1,1 +1,1 @@
-"""Plans as files."""
+"""Reads and writes plan files."""

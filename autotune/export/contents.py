@@ -1,4 +1,4 @@
-"""What a plan file holds: the plan, what it gave, against which baseline, on which machine."""
+"""The contents of a plan file, and how they are made from a stored run or trial."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,33 +13,34 @@ from autotune.storage.sql import SqlStore
 from autotune.trials.result import Outcome, Purpose
 
 _GO_ON = "run the same command again to go on with it"
-_HOW_TO_WIN = {
-    RunState.RUNNING: "wait for its end",
+# What to do about a run without a winner, by its state.
+_HOW_TO_GET_A_WINNER = {
+    RunState.RUNNING: "wait until it ends",
     RunState.KILLED: _GO_ON,
     RunState.INTERRUPTED: _GO_ON,
-    RunState.FAILED: "mend what its error says and start another one",
-    RunState.DONE: "start another one",
+    RunState.FAILED: "correct what its error says and start another run",
+    RunState.DONE: "start another run",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
-    """A plan with its evidence. One written by hand has no evidence: then it is None or empty.
+    """A plan with its measured results. In a file written by hand, these may be None or empty.
 
     Attributes:
-        plan: complete or partial, with the workload's own knobs.
-        ranks: the processes it was measured on, one per device.
+        plan: the values of all knobs or of some, with those of the workload's own knobs.
+        ranks: the number of ranks it was measured on, each with a device.
         own: what the plan gave.
-        speedup: over the baseline.
-        confirmed: measured again in fresh processes, interleaved with the baseline.
-        how: how the numbers were obtained, in words.
+        speedup: over the baseline, with the 95 % interval.
+        confirmed: whether it was measured again in fresh processes, in turn with the baseline.
+        how: how the numbers were measured, in words.
         baseline: the user's own configuration.
         baseline_figures: what it gave.
-        changes: for each changed knob why it is there, or what it is worth.
-        remarks: lines the user must read.
-        objective: what the plan was chosen for: its name, and what was asked for with it.
-        workload_path, workload_hash: the file, and the hash of its contents.
-        hardware, versions: where it was measured.
+        changes: for each changed knob the reason, or what the change is worth, in words.
+        remarks: sentences that the user must read.
+        objective: the name of the objective, and its options.
+        workload_path, workload_hash: the workload's file, and the hash of its contents.
+        hardware, versions: of the machine that it was measured on.
     """
 
     plan: Plan
@@ -60,15 +61,16 @@ class PlanFile:
 
     @property
     def user_knobs(self) -> dict[str, Value]:
-        """The part of the plan that the workload's own knobs make."""
+        """The values of the workload's own knobs."""
         return split_plan(self.plan)[1]
 
 
 def read_plan_file(store: SqlStore, run: RunRecord, number: int | None) -> PlanFile:
-    """Return the plan file of a trial, or of the winner where `number` is None.
+    """Return the plan file of trial `number`, or for None that of the winner.
 
     Raises:
-        UsageError: when the run has concluded nothing, or has no such trial.
+        UsageError: when the run has no winner.
+        NotFoundError: when it has no such trial.
     """
     if number is None:
         return plan_file_of(run)
@@ -78,16 +80,16 @@ def read_plan_file(store: SqlStore, run: RunRecord, number: int | None) -> PlanF
 
 
 def plan_file_of(run: RunRecord) -> PlanFile:
-    """Return a run's winner with its evidence.
+    """Return the plan file of a run's winner.
 
     Raises:
-        UsageError: when the run has concluded nothing.
+        UsageError: when the run has no winner.
     """
     winner = run.winner
     if winner is None:
         raise UsageError(
-            f"run {run.name} is {run.state.value} and has no winner; {_HOW_TO_WIN[run.state]}, or "
-            "name one of its trials with --trial N"
+            f"run {run.name} is {run.state.value} and has no winner; "
+            f"{_HOW_TO_GET_A_WINNER[run.state]}, or name one of its trials with --trial N"
         )
     return PlanFile(
         plan=winner.plan,
@@ -108,9 +110,9 @@ def plan_file_of(run: RunRecord) -> PlanFile:
 def plan_file_of_trial(
     run: RunRecord, trial: TrialRecord, baselines: Sequence[TrialRecord]
 ) -> PlanFile:
-    """Return the plan of a trial with what it gave; `baselines` are the run's trials of its own.
+    """Return the plan file of a trial.
 
-    A trial of a scout on fewer ranks is compared with the baseline on as many.
+    It is compared with the first of `baselines` that was measured on the same number of ranks.
     """
     own = [baseline for baseline in baselines if baseline.num_ranks == trial.num_ranks]
     throughput, baseline = _throughput(trial), _first_throughput(own)
@@ -122,7 +124,7 @@ def plan_file_of_trial(
             throughput=throughput, memory_bytes=measured.memory_bytes if measured else None
         ),
         speedup=Interval(ratio=throughput / baseline) if throughput and baseline else None,
-        how=_how(trial),
+        how=_how_measured(trial),
         baseline=_own_baseline(run, trial, own),
         baseline_figures=PlanFigures(throughput=baseline),
         **_origin(run),
@@ -158,7 +160,7 @@ def _first_throughput(trials: Sequence[TrialRecord]) -> float | None:
     return next((speed for speed in speeds if speed is not None), None)
 
 
-def _how(trial: TrialRecord) -> str:
+def _how_measured(trial: TrialRecord) -> str:
     if trial.outcome is Outcome.OK:
         return f"trial {trial.number}, measured once and not confirmed"
     ended = trial.outcome.value if trial.outcome else "not finished"

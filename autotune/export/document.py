@@ -1,4 +1,4 @@
-"""A plan file's contents as a document of plain values, and back, with every part checked."""
+"""Turns the contents of a plan file into a document of plain values, and back with checks."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -36,7 +36,7 @@ _SPEEDUP = tuple(speedup_to_dict(None))
 
 
 def to_document(file: PlanFile) -> dict[str, Any]:
-    """Return the sections in the order of reading; what is unknown is left out."""
+    """Return the document with the sections in the order of `SECTIONS`, without empty ones."""
     return _without_unknown(
         {
             "schema_version": SCHEMA_VERSION,
@@ -63,10 +63,10 @@ def to_document(file: PlanFile) -> dict[str, Any]:
 
 
 def from_document(document: Any) -> PlanFile:
-    """Return the contents that `document` spells; everything but `plan` may be missing.
+    """Return the contents of a document, in which all sections but `plan` may be missing.
 
     Raises:
-        PlanError: for another schema version, an unknown section, knob or value.
+        PlanError: for another schema version, or an unknown section, knob or value.
     """
     sections = _sections(document)
     result, baseline = _mapping(sections, "result"), _mapping(sections, "baseline")
@@ -108,7 +108,9 @@ def _without_unknown(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sections(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict) or "plan" not in document:
-        raise PlanError("it has no `plan:` section; write `plan:` with one `knob: value` per line")
+        raise PlanError(
+            "it has no `plan:` section; write `plan:` and below it one `knob: value` per line"
+        )
     _check_version(document.get("schema_version", SCHEMA_VERSION))
     for name in document:
         if name not in SECTIONS:

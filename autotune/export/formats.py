@@ -1,4 +1,4 @@
-"""The three spellings of a plan file: YAML, JSON, TOML. Text to plain values and back."""
+"""Reads and writes YAML, JSON and TOML, the formats of plan files."""
 
 import json
 import tomllib
@@ -16,7 +16,7 @@ FORMATS = ("yaml", "json", "toml")
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML 1.2's booleans: `compile_mode: off` means the word, as in the catalogue."""
+    """Reads `off`, `on`, `yes` and `no` as words, as YAML 1.2 does: `compile_mode: off`."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  PyYAML keeps its table so
         first: [
@@ -29,10 +29,10 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def format_of(path: Path, name: str | None = None) -> str:
-    """Return the format called `name`, else the one that the file's suffix stands for.
+    """Return `name` if it is a format, or without a name the format of the file's suffix.
 
     Raises:
-        PlanError: for a name or suffix that is none of the three.
+        PlanError: for an unknown name or suffix.
     """
     if name is not None:
         if name not in FORMATS:
@@ -49,10 +49,10 @@ def format_of(path: Path, name: str | None = None) -> str:
 
 
 def parse(text: str, format_name: str) -> Any:
-    """Return the plain values that `text` spells.
+    """Return the plain values that `text` holds.
 
     Raises:
-        ValueError: when it is not of that format; the message says where.
+        ValueError: when it is not of that format, with the place.
     """
     try:
         return _PARSERS[format_name](text)
@@ -61,7 +61,7 @@ def parse(text: str, format_name: str) -> Any:
 
 
 def render(document: Mapping[str, Any], format_name: str, header: Sequence[str]) -> str:
-    """Return `document` as text, below `header` as comments where the format has any."""
+    """Return `document` as text, below `header` as comments (JSON has none)."""
     body = _RENDERERS[format_name](document)
     if format_name == "json":
         return body

@@ -1,4 +1,4 @@
-"""The comment at the head of a plan file: what it is, what it gave, how to use it."""
+"""Writes the comment at the head of a plan file: what it is, its results, how to use it."""
 
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -9,19 +9,19 @@ from autotune.storage.figures import Interval
 
 
 def header(file: PlanFile, file_name: str) -> list[str]:
-    """Return the lines, without comment signs."""
-    return [*_what(file), *_gain(file), "", *_use(file, file_name)]
+    """Return the lines of the comment, without comment signs."""
+    return [*_title(file), *_results(file), "", *_instructions(file, file_name)]
 
 
-def _what(file: PlanFile) -> Iterator[str]:
+def _title(file: PlanFile) -> Iterator[str]:
     workload = PurePath(file.workload_path).name if file.workload_path else "a PyTorch workload"
     device = file.hardware.get("device_name")
     yield f"A training plan for {workload}" + (f" on {device}." if device else ".")
 
 
-def _gain(file: PlanFile) -> Iterator[str]:
+def _results(file: PlanFile) -> Iterator[str]:
     if file.objective:
-        yield f"Looked for: {objective_from(file.objective).words}."
+        yield f"Objective: {objective_from(file.objective).words}."
     if file.baseline is not None and file.plan == file.baseline:
         yield "It is the baseline: nothing better was confirmed, so keep your own configuration."
     elif file.speedup is not None:
@@ -29,10 +29,10 @@ def _gain(file: PlanFile) -> Iterator[str]:
         yield f"{ratio:.2f} times the speed of the baseline{certainty}."
     if file.own.throughput is not None:
         baseline = file.baseline_figures.throughput
-        against = "" if baseline is None else f"; the baseline {baseline:,.1f}"
+        against = "" if baseline is None else f"; the baseline reaches {baseline:,.1f}"
         yield f"{file.own.throughput:,.1f} samples/s{against}."
     if file.how:
-        yield f"How: {file.how.rstrip('.')}."
+        yield f"Measured by: {file.how.rstrip('.')}."
     yield from file.remarks
 
 
@@ -42,7 +42,7 @@ def _certainty(speedup: Interval) -> str:
     return f" (95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
 
 
-def _use(file: PlanFile, file_name: str) -> Iterator[str]:
+def _instructions(file: PlanFile, file_name: str) -> Iterator[str]:
     workload = file.workload_path or "model.py"
     several = file.ranks is not None and file.ranks > 1
     yield "Train with it, in a script train.py:" if several else "Train with it:"
@@ -55,5 +55,6 @@ def _use(file: PlanFile, file_name: str) -> Iterator[str]:
     yield "            loss = step(batch)"
     yield ""
     if several:
-        yield f"It is for {file.ranks} ranks: torchrun --nproc-per-node {file.ranks} train.py"
+        yield f"It is for {file.ranks} ranks; start it with:"
+        yield f"    torchrun --nproc-per-node {file.ranks} train.py"
     yield f"Measure it again: autotune measure {workload} --plan {file_name}"

@@ -1,4 +1,4 @@
-"""Reads and writes plan files."""
+"""Reads plan files from disk and writes them to it."""
 
 import os
 from pathlib import Path
@@ -21,11 +21,11 @@ __all__ = [
 
 
 def load_plan_file(path: Path) -> PlanFile:
-    """Read a plan file; its suffix says in which format. One written by hand may be partial.
+    """Return the contents of a plan file, in the format of its suffix.
 
     Raises:
-        PlanError: when there is none, it cannot be read, or it names an unknown knob, value,
-            section or schema version.
+        PlanError: when there is no such file, it cannot be read, or it names an unknown knob,
+            value, section or schema version.
     """
     format_name = format_of(path)
     try:
@@ -35,16 +35,16 @@ def load_plan_file(path: Path) -> PlanFile:
 
 
 def dump_plan(file: PlanFile, format_name: str = "yaml", file_name: str = "plan.yaml") -> str:
-    """Return the file's text; `file_name` is for the instructions in its header."""
+    """Return the text of a plan file; its header tells how to load `file_name`."""
     return render(to_document(file), format_name, header(file, file_name))
 
 
 def check_writable(path: Path, format_name: str | None = None, *, force: bool = False) -> str:
-    """Return the format that `write_plan_file` would use, and raise what it would raise.
+    """Check that `write_plan_file` can write to `path`, and return the format it would use.
 
     Raises:
-        PlanError: for an unknown format, a folder that is missing or read-only, or a file that is
-            there, is not a plan file, and is not to be overwritten by `force`.
+        PlanError: for an unknown format, a missing or read-only folder, or without `force` an
+            existing file that is no plan file.
     """
     chosen = format_of(path, format_name)
     folder = path.resolve().parent
@@ -65,19 +65,19 @@ def check_writable(path: Path, format_name: str | None = None, *, force: bool = 
 def write_plan_file(
     file: PlanFile, path: Path, format_name: str | None = None, *, force: bool = False
 ) -> None:
-    """Write a plan file, whole or not at all; an older plan file there is replaced.
+    """Write a plan file in one atomic step, in place of an older plan file.
 
     Raises:
-        PlanError: see `check_writable`; also when the disk is full.
+        PlanError: see `check_writable`; also when writing fails, as on a full disk.
     """
     chosen = check_writable(path, format_name, force=force)
     target = path.resolve()
-    half_done = target.with_name(f".plan-{os.getpid()}.tmp")
+    temporary = target.with_name(f".plan-{os.getpid()}.tmp")
     try:
-        half_done.write_text(dump_plan(file, chosen, path.name), encoding="utf-8")
-        half_done.replace(target)
+        temporary.write_text(dump_plan(file, chosen, path.name), encoding="utf-8")
+        temporary.replace(target)
     except OSError as error:
-        half_done.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise PlanError(
             f"cannot write {path}: {error.strerror}; the plan is in the store, "
             "`autotune export RUN -o FILE` writes it elsewhere"

@@ -1,4 +1,4 @@
-"""Checks what a plan file says against the catalogue: known knobs, known values."""
+"""Checks the knobs and values of a plan file against the catalogue of knobs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,19 +9,19 @@ from autotune.search_space.plan import Plan, Value, spell
 
 
 def checked_plan(knobs: Mapping[str, Any], user_knobs: Mapping[str, Any]) -> Plan:
-    """Return one plan of the catalogue's knobs and the workload's own.
+    """Return a plan of autotune's knobs and the workload's own knobs.
 
-    Whether a value can run on a machine is for its space to say; here it must only exist.
+    Values must exist; whether this machine can run them is checked when its space is built.
 
     Raises:
-        PlanError: for an unknown knob or value, with the nearest one that exists.
+        PlanError: for an unknown knob or value, with the nearest one.
     """
     known = {name: _checked(_knob(name), value) for name, value in knobs.items()}
     return Plan.of(known | {name: _own(name, value) for name, value in user_knobs.items()})
 
 
 def split_plan(plan: Plan) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Return the plan's values by the catalogue's knobs and by the workload's own."""
+    """Return the values of autotune's knobs, and those of the workload's own knobs."""
     known = {name: value for name, value in plan.items if name in BY_NAME}
     return known, {name: value for name, value in plan.items if name not in BY_NAME}
 
@@ -30,7 +30,7 @@ def _knob(name: str) -> Knob:
     if name not in BY_NAME:
         raise PlanError(
             f"unknown knob {name!r}{nearest(name, BY_NAME)} "
-            "(a knob of the workload's own belongs under user_knobs)"
+            "(write a knob of the workload's own under user_knobs)"
         )
     return BY_NAME[name]
 
@@ -59,7 +59,7 @@ def _impossible(name: str, value: Any, known: tuple[Value, ...]) -> str:
 
 def _own(name: str, value: Any) -> Value:
     if name in BY_NAME:
-        raise PlanError(f"{name} is a knob of autotune's own; write it under plan")
+        raise PlanError(f"{name} is a knob of autotune; write it under plan")
     if not isinstance(value, str | int | float | bool):
         raise PlanError(
             f"user_knobs: {name} is {value!r}; a knob's value is a string, a number or a boolean"

@@ -1,1 +1,1 @@
-"""What the terminal and the pages both say of runs and trials."""
+"""Texts and JSON documents of runs and trials, for the terminal and the dashboard."""

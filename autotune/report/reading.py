@@ -1,10 +1,10 @@
-"""What is asked of a store most, as plain JSON values: the same for `--json` and the web API."""
+"""Reads runs and trials from a store as JSON documents, for `--json` and the web API."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from autotune.report.as_json import run_detail_view, trial_detail_view, trial_view
-from autotune.report.words import again
+from autotune.report.words import commands_to_measure_again
 from autotune.storage.records import RunRecord
 from autotune.storage.selection import Condition, count_trials, select_trials
 from autotune.storage.sql import SqlStore
@@ -12,7 +12,10 @@ from autotune.trials.result import Purpose
 
 
 def read_run(store: SqlStore, run: RunRecord) -> dict[str, Any]:
-    """Return a run and what its trials say together; keys as in `run_detail_view`."""
+    """Return a run with the outcomes, the best and the diagnoses of its trials.
+
+    Keys: those of `run_detail_view`.
+    """
     statistics = store.statistics(run)
     front = store.some_trials(run.id, [point.number for point in statistics.front()])
     diagnosed = store.trials_for(run.id, [Purpose.BASELINE, Purpose.CONFIRM])
@@ -32,16 +35,17 @@ def read_trials(
     """Return one page of a run's trials.
 
     Args:
-        store: open for reading.
-        run: whose trials.
-        where: an SQL expression over the columns of `trials_wide`.
-        conditions: on columns of `trials_wide`, which all must hold as well.
-        sort: see `select_trials`.
-        limit: trials on a page.
-        offset: trials before it.
+        store: the store to read.
+        run: the run whose trials to return.
+        where: an SQL expression over the columns of `trials_wide` that must hold; None: no rule.
+        conditions: further conditions on columns of `trials_wide`, which must all hold.
+        sort: a column of `trials_wide`; see `select_trials`.
+        limit: the number of trials on a page.
+        offset: the number of trials before the page.
 
     Returns:
-        `total` (trials that fit, on all pages), `limit`, `offset`, and `items` (`trial_view`s).
+        `total` (the number of such trials on all pages), `limit`, `offset`, and `items` (a
+        `trial_view` for each trial of the page).
 
     Raises:
         UsageError: when the database refuses the expression, or there is no such column.
@@ -60,10 +64,10 @@ def read_trials(
 def read_trial(store: SqlStore, run: RunRecord, number: int) -> dict[str, Any]:
     """Return everything known about one trial.
 
-    Keys: those of `trial_detail_view`, and `measure_again`: commands to type.
+    Keys: those of `trial_detail_view`, and `measure_again`, the commands that do so.
 
     Raises:
         NotFoundError: when the run has no such trial.
     """
     view = trial_detail_view(store.trial(run, number), run.new.baseline)
-    return {**view, "measure_again": again(run, number, store.url)}
+    return {**view, "measure_again": commands_to_measure_again(run, number, store.url)}

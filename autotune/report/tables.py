@@ -1,4 +1,4 @@
-"""Tables as CSV, for the terminal and the web alike."""
+"""Writes tables as CSV, for the terminal and the dashboard."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a header line and the rows; unknown values are empty."""
+    """Return a table as CSV with a header line; None becomes an empty field."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

@@ -1,63 +1,79 @@
-"""Numbers, conclusions and commands in words: what the terminal and the pages both say."""
+"""Writes numbers, conclusions and commands as text, for the terminal and the dashboard."""
 
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from autotune.clock import in_words
+from autotune.search_space.plan import Value, spell
 from autotune.storage.location import locate
 from autotune.storage.records import RunRecord
+from autotune.units import gib as number_of_gib
+from autotune.units import size_in_words
 
-UNKNOWN = "-"
+UNKNOWN = "-"  # stands for None
 
 
 def cell(value: object) -> str:
-    """Return a value from the database for a table, on one line."""
+    """Return any value from the store as text on one line, for a cell of a table."""
     if value is None:
         return UNKNOWN
     return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
 
 
+def knob_value(value: Value | None) -> str:
+    """Return a knob's value as `--fix` and plan files take it: `true`, `64`, `bf16`."""
+    return UNKNOWN if value is None else spell(value)
+
+
 def samples(throughput: float | None) -> str:
-    """Return samples per second with four digits or more."""
+    """Return a throughput in samples per second, with four significant digits or more."""
     if throughput is None:
         return UNKNOWN
     return f"{throughput:.0f}" if throughput >= 1000 else f"{throughput:.4g}"
 
 
 def gib(num_bytes: int | None) -> str:
-    """Return a size in GiB."""
-    return UNKNOWN if num_bytes is None else f"{num_bytes / 2**30:.2f}"
+    """Return a size in GiB without the unit, for a column that names it."""
+    return UNKNOWN if num_bytes is None else number_of_gib(num_bytes)
+
+
+def size(num_bytes: int | None) -> str:
+    """Return a size with its unit: `1.25 GiB`, `512 MiB`."""
+    return UNKNOWN if num_bytes is None else size_in_words(num_bytes)
 
 
 def percent(share: float | None) -> str:
-    """Return a share in per cent."""
+    """Return a share of 1 in per cent, without the sign."""
     return UNKNOWN if share is None else f"{share * 100:.1f}"
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration: `8.2 s`, `2m 05s`, `1h 02m`."""
+    """Return a duration with its unit: `8.2 s`, `2m 05s`, `1h 02m`."""
     return UNKNOWN if seconds is None else in_words(seconds)
 
 
 def speedup(winner: dict[str, Any]) -> str:
-    """Return `1.52x (1.50 to 1.54)`: the speed-up with its 95 % interval."""
+    """Return a winner's speed-up with its 95 % interval: `1.52x (1.50 to 1.54)`."""
     if winner["speedup"] is None:
         return UNKNOWN
     low, high = winner["speedup_low"], winner["speedup_high"]
-    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
-    return f"{winner['speedup']:.2f}x{interval}"
+    bounds = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    return f"{winner['speedup']:.2f}x{bounds}"
 
 
 def changes_text(trial: dict[str, Any]) -> str:
-    """Return `precision=bf16 workers=4`: what a trial changes, or `baseline` for nothing."""
-    changed = {knob: change["value"] for knob, change in trial["changes"].items()}
-    shown = [f"{knob}={value}" for knob, value in changed.items() if value is not None]
+    """Return how a trial's plan differs from the baseline: `precision=bf16 workers=4`.
+
+    The baseline itself is `baseline`.
+    """
+    values = {knob: change["value"] for knob, change in trial["changes"].items()}
+    shown = [f"{knob}={spell(value)}" for knob, value in values.items() if value is not None]
     return " ".join(shown) or "baseline"
 
 
-def interval(measured: dict[str, Any]) -> str:
-    """Return the half width of the 95 % interval over the mean, in per cent."""
+def half_width_percent(measured: dict[str, Any]) -> str:
+    """Return half the width of the throughput's 95 % interval, in per cent of the throughput."""
     if not measured:
         return UNKNOWN
     half = (measured["throughput_high"] - measured["throughput_low"]) / 2
@@ -65,7 +81,7 @@ def interval(measured: dict[str, Any]) -> str:
 
 
 def verdict(winner: dict[str, Any]) -> str:
-    """Return what a run concluded, in one line."""
+    """Return a run's conclusion in one line: the speed-up, or to keep the baseline."""
     if winner["kept_baseline"]:
         return f"Keep your baseline. {winner['how']}"
     if not winner["confirmed"]:
@@ -75,14 +91,14 @@ def verdict(winner: dict[str, Any]) -> str:
 
 
 def numerics(report: dict[str, Any]) -> str:
-    """Return how a short training compared with the reference."""
+    """Return the result of a numerics check: the worst difference, and the one allowed."""
     outcome = "trains like the reference" if report["passed"] else "differs from the reference"
     worst = "not finite" if report["worst"] is None else f"{report['worst']:.2g}"
     return f"{outcome}: worst relative difference {worst}, allowed {report['tolerance']:.2g}"
 
 
 def windows_measured(measured: dict[str, Any], windows: Sequence[dict[str, Any]]) -> str:
-    """Return how many windows were timed, and what they gave."""
+    """Return the number of windows, their steps and time, and their slowest and fastest speed."""
     if not windows:
         return UNKNOWN
     speeds = [window["throughput"] for window in windows]
@@ -94,22 +110,22 @@ def windows_measured(measured: dict[str, Any], windows: Sequence[dict[str, Any]]
     return f"{len(windows)} with {steps} steps in {took}, {span}, {state}"
 
 
-def again(run: RunRecord, number: int, storage: str | None) -> list[str]:
-    """Return the commands that measure a trial's plan again."""
+def commands_to_measure_again(run: RunRecord, number: int, storage: str | None) -> list[str]:
+    """Return the commands that export a trial's plan and measure it."""
     file = f"trial-{number}.yaml"
     export = ["autotune", "export", run.name, "--trial", str(number), "-o", file]
-    return [shlex.join([*export, *_stored_at(storage)]), _measure(run, file)]
+    return [shlex.join([*export, *_storage_option(storage)]), _measure_command(run, file)]
 
 
-def go_on(run: RunRecord, file: str, storage: str | None) -> list[str]:
-    """Return the commands that show a finished run, and measure the plan that it wrote."""
+def commands_after(run: RunRecord, file: str, storage: str | None) -> list[str]:
+    """Return the commands that show a finished run and measure the plan file it wrote."""
     show = ["autotune", "show", run.name]
-    return [shlex.join([*show, *_stored_at(storage)]), _measure(run, file)]
+    return [shlex.join([*show, *_storage_option(storage)]), _measure_command(run, file)]
 
 
-def _stored_at(storage: str | None) -> list[str]:
+def _storage_option(storage: str | None) -> list[str]:
     return [] if storage is None else ["--storage", locate(storage).shown]
 
 
-def _measure(run: RunRecord, file: str) -> str:
+def _measure_command(run: RunRecord, file: str) -> str:
     return shlex.join(["autotune", "measure", run.new.workload_path, "--plan", file])

@@ -54,7 +54,7 @@ def test_gaps_say_what_they_cost_and_how_to_mend_them(tmp_path):
     assert "costs: nothing can run" in text
     assert "gap compiler       no C++ compiler" in text
     assert "mend:  install g++" in text
-    assert text.endswith("2 to mend\n")
+    assert text.endswith("2 gaps to mend\n")
 
 
 def test_gpus_that_torch_cannot_use_are_a_gap():
@@ -86,5 +86,5 @@ def test_missing_packages_and_shared_memory_are_gaps(tmp_path):
     assert check_package("no_such_package", "no trial can run", "install it").is_gap
     assert not check_package("ray", "no trial can run", "install it").is_gap
     gap = check_shared_memory(tmp_path / "nowhere")
-    assert gap.found.startswith("0.00 GiB")
+    assert gap.found.startswith("0 MiB")
     assert "--shm-size" in gap.cure

@@ -57,7 +57,7 @@ def test_a_scout_changes_nothing_that_only_ranks_have(autotune):
 def test_a_run_says_for_how_many_ranks_its_plan_is(autotune):
     """Its fastest trials are those on all devices."""
     _, shown, _ = autotune("show", "last")
-    assert "4 in a trial; the plan is for as many" in shown
+    assert "4 in each trial; the plan is for as many" in shown
     view = json.loads(autotune("show", "last", "--json")[1])
     assert view["run"]["num_ranks"] == 4
     assert [trial["num_ranks"] for trial in view["front"]] == [4]

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from autotune.cli.query import query
-from autotune.cli.run import _print_next
+from autotune.cli.run import _print_next_commands
 from autotune.cli.runs import runs
 from autotune.cli.show import print_winner, show
 from autotune.cli.trials import trials
@@ -184,7 +184,7 @@ def test_runs_as_json_and_csv_say_the_same(file):
 def test_an_empty_store_has_no_runs(tmp_path):
     """Before the first run there is a sentence for people and an empty list for programs."""
     open_store(str(tmp_path / "runs.db")).close()
-    assert "No run yet" in _call("runs", "--storage", tmp_path / "runs.db")
+    assert "The store has no run yet" in _call("runs", "--storage", tmp_path / "runs.db")
     assert _strict_json(_call("runs", "--storage", tmp_path / "runs.db", "--json")) == []
 
 
@@ -286,7 +286,7 @@ def test_what_limits_baseline_and_winner_stands_side_by_side(file):
     assert "waiting for data (%) 60.0 0.0" in text
     assert "idle device (%) 10.0 -" in text
     assert "model FLOPs utilisation (%) 10.0 21.0" in text
-    assert "seen in the baseline: print" in text
+    assert "found in the baseline: print" in text
     shown = _strict_json(_call("show", "mine", "--storage", file, "--json"))["diagnoses"]
     assert shown["baseline"]["shares"]["data"] == 0.6
     assert shown["winner"]["bound"] == "memory_bandwidth"
@@ -305,13 +305,29 @@ def test_a_diagnosed_trial_is_shown_with_its_evidence(file):
     assert (found["file"], found["line"]) == ("/m.py", 3)
 
 
+def test_values_are_shown_as_fix_takes_them(file):
+    """A boolean is `true`, not Python's `True`, in tables and in a trial's changes."""
+    store = open_store(file)
+    run = store.run("mine")
+    pinned = Plan.of({**BASELINE.values, "pin_memory": True})
+    store.start_trial(run.id, 6, pinned, Purpose.SAMPLER, "because", "logs/6.log")
+    store.finish_trial(run.id, 6, _ok(120.0, 3), used_s=90.0)
+    store.close()
+    listed = _call("trials", "mine", "--storage", file)
+    shown = _call("show", "mine", "6", "--storage", file)
+    assert "pin_memory=true" in listed
+    assert ["pin_memory", "-", "true"] in [line.split() for line in shown.splitlines()]
+    assert "True" not in listed + shown
+
+
 def test_the_front_holds_what_nothing_beats(file):
     """A slower trial is on the front only if it needs less memory."""
     shown = _strict_json(_call("show", "mine", "--storage", file, "--json"))
     assert [trial["number"] for trial in shown["front"]] == [3, 2]
     assert [trial["is_winner"] for trial in shown["front"]] == [True, False]
     assert shown["run"]["objective"] == {"name": "throughput"}
-    front = " ".join(_call("show", "mine", "--storage", file).partition("Fastest for")[2].split())
+    text = _call("show", "mine", "--storage", file)
+    front = " ".join(text.partition("Trials that no other beats")[2].split())
     assert "3 winner confirm" in front
     assert "winner" not in front.partition("3 winner confirm")[2]
     assert shown["outcomes"] == {"ok": 3, "oom": 1, "in flight": 1}
@@ -397,8 +413,8 @@ def test_the_commands_after_a_run_work_when_typed(tmp_path, file, capsys):
     url = f"sqlite:///{tmp_path}/my runs.db"
     (tmp_path / "runs.db").rename(tmp_path / "my runs.db")
     store = open_store(url)
-    _print_next(store.run("last"), Path("my plan.yaml"), url)
-    _print_next(store.run("last"), Path("plan.yaml"), None)
+    _print_next_commands(store.run("last"), Path("my plan.yaml"), url)
+    _print_next_commands(store.run("last"), Path("plan.yaml"), None)
     store.close()
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     shows, measures = (

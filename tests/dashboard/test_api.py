@@ -176,7 +176,7 @@ def test_a_store_of_another_version_is_explained(store_file, revision, words):
 
 def test_a_locked_store_is_explained(store_file, monkeypatch):
     """Soon, and it is there again when the lock is gone."""
-    monkeypatch.setattr(source, "BUSY_S", 0.2)
+    monkeypatch.setattr(source, "BUSY_TIMEOUT_S", 0.2)
     holder = sqlite3.connect(store_file, isolation_level=None)
     holder.execute("PRAGMA journal_mode = DELETE")
     holder.execute("BEGIN EXCLUSIVE")

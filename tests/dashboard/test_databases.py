@@ -6,10 +6,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from autotune.dashboard.app import make_app
-from autotune.dashboard.pages.run_answers import RunAnswers
+from autotune.dashboard.pages.run_answers import RunCallbacks
 from autotune.dashboard.shell import page_at
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.errors import NotFoundError
 from tests.dashboard.small_store import fill
 
@@ -43,22 +43,22 @@ def shown(component):
 )
 def test_a_page_opens(source, path, query, words):
     """Without a browser, on what the store has."""
-    assert words in shown(page_at(source, Where(path=path, query=query)))
+    assert words in shown(page_at(source, Visit(path=path, query=query)))
 
 
 def test_a_page_that_is_not_there_is_refused(source):
     """With where to go."""
     with pytest.raises(NotFoundError, match="there is no page /runs/1/x"):
-        page_at(source, Where(path="/runs/1/x"))
+        page_at(source, Visit(path="/runs/1/x"))
 
 
 @pytest.mark.parametrize(
     ("part", "arguments", "words"),
     [
-        ("rest", (1, HERE), "Throughput against memory"),
+        ("sections", (1, HERE), "Throughput against memory"),
         ("best", (None, 1), "minutes"),
         ("trade_off", (None, "precision", 1), "precision=bf16"),
-        ("effects", (None, 1), "100 % of the spread"),
+        ("effects", (None, 1), "100 % of the variance"),
         ("step_time", (None, 1), "waiting for data"),
         ("failures", (None, 1), "out of <memory>"),
         ("plan", (None, 1), "schema_version"),
@@ -69,7 +69,7 @@ def test_a_page_that_is_not_there_is_refused(source):
 )
 def test_a_part_of_a_run_is_filled(source, part, arguments, words):
     """Each by a callback of its own; also where there is nothing yet."""
-    assert words in shown(getattr(RunAnswers(source), part)(*arguments))
+    assert words in shown(getattr(RunCallbacks(source), part)(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_a_part_of_a_run_is_filled(source, part, arguments, words):
 )
 def test_the_tables_questions_are_answered(source, asked, numbers):
     """In the words of the grid, and its units."""
-    answer = RunAnswers(source).rows({**GRID, **asked}, 1, HERE)
+    answer = RunCallbacks(source).rows({**GRID, **asked}, 1, HERE)
     assert [row["id"] for row in answer["rowData"]] == [str(number) for number in numbers]
     assert answer["rowCount"] == (3 if "startRow" in asked else len(numbers))
 
 
 def test_the_table_shows_texts(source):
     """Units of the headings, booleans as JSON has them, times of the viewer's zone."""
-    first, _, last = RunAnswers(source).rows(GRID, 1, HERE)["rowData"]
+    first, _, last = RunCallbacks(source).rows(GRID, 1, HERE)["rowData"]
     assert (first["throughput"], first["memory_bytes"]) == ("100", "3.00")
     assert (first["pin_memory"], first["workers"]) == ("false", "0")
     assert (last["outcome"], last["throughput"]) == ("oom", "-")

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from autotune.dashboard.app import make_app
-from autotune.dashboard.serve import needed_token
+from autotune.dashboard.serve import token_for
 
 TOKEN = "correct-horse-battery"
 RUNS = "/api/v1/runs"
@@ -126,9 +126,9 @@ def test_pages_load_nothing_from_elsewhere(here):
 
 def test_only_an_address_that_others_reach_needs_a_token():
     """A new one each time, unless the user has one."""
-    assert needed_token("127.0.0.1", None) is None
-    assert needed_token("127.0.0.1", TOKEN) == TOKEN
-    assert needed_token("0.0.0.0", TOKEN) == TOKEN
-    one, other = needed_token("0.0.0.0", None), needed_token("::", None)
+    assert token_for("127.0.0.1", None) is None
+    assert token_for("127.0.0.1", TOKEN) == TOKEN
+    assert token_for("0.0.0.0", TOKEN) == TOKEN
+    one, other = token_for("0.0.0.0", None), token_for("::", None)
     assert len(one) >= 32
     assert one != other

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from autotune.dispatch.clusters import LocalCluster
 from autotune.dispatch.machine import detect_hardware
 from autotune.dispatch.ray_runner import RayRunner
-from autotune.dispatch.site import LocalSite
 from autotune.search_space.plan import Plan
 from autotune.trials.request import Deadlines, TrialRequest
 from autotune.trials.result import Purpose, TrialResult
@@ -39,8 +39,8 @@ def runner(cpu, entries_importable, tmp_path_factory) -> Iterator[RayRunner]:
     """One private Ray for all the tests of a module: starting it is slow."""
     log_dir = tmp_path_factory.mktemp("logs")
     with (
-        LocalSite(cpu) as site,
-        RayRunner(site, log_dir=log_dir, entry="faulty_entries:run") as ray_runner,
+        LocalCluster(cpu) as cluster,
+        RayRunner(cluster, log_dir=log_dir, entry="faulty_entries:run") as ray_runner,
     ):
         yield ray_runner
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.dispatch.clusters import SharedCluster
 from autotune.dispatch.ray_runner import RayRunner
-from autotune.dispatch.site import ClusterSite
 from autotune.errors import ClusterError, WorkloadError
 from autotune.trials.cause import Cause
 from autotune.trials.request import RankPlace
@@ -25,8 +25,8 @@ def workload(tmp_path) -> Path:
 def runner(cluster, workload, tmp_path) -> Iterator[RayRunner]:
     """A runner on the cluster."""
     with (
-        ClusterSite(cluster.address, num_ranks=1, workload=workload) as site,
-        RayRunner(site, log_dir=tmp_path, entry="faulty_entries:run") as ray_runner,
+        SharedCluster(cluster.address, num_ranks=1, workload=workload) as shared,
+        RayRunner(shared, log_dir=tmp_path, entry="faulty_entries:run") as ray_runner,
     ):
         yield ray_runner
 
@@ -62,16 +62,16 @@ def test_logs_come_back_from_nodes_that_lack_the_drivers_folder(runner, make_req
 def test_nothing_answers(workload):
     """An address where no cluster is, is an error that names the option."""
     with pytest.raises(ClusterError, match="check --ray-address"):
-        ClusterSite("127.0.0.1:1", num_ranks=1, workload=workload)
+        SharedCluster("127.0.0.1:1", num_ranks=1, workload=workload)
 
 
 def test_the_workload_is_looked_at_on_a_node(cluster, workload):
     """Its facts come from there; a missing file is noticed before."""
-    with ClusterSite(cluster.address, num_ranks=1, workload=workload) as site:
-        site.look_at(workload, seed=0)
-        assert site.facts(300.0).batch_size > 0
+    with SharedCluster(cluster.address, num_ranks=1, workload=workload) as shared:
+        shared.start_probe(workload, seed=0)
+        assert shared.facts(300.0).batch_size > 0
     with pytest.raises(WorkloadError, match="there is no file"):
-        ClusterSite(cluster.address, num_ranks=1, workload=workload.with_name("none.py"))
+        SharedCluster(cluster.address, num_ranks=1, workload=workload.with_name("none.py"))
 
 
 def test_a_lost_node_costs_its_trial_and_not_the_run(cluster, runner, make_request):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from autotune.dispatch.cluster import Node, cpu_devices, gpu_devices
+from autotune.dispatch.devices import Node, cpu_devices, gpu_devices
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from autotune.dispatch.death import explain_death, host_oom_kills, lost
+from autotune.dispatch.death import explain_death, host_oom_kills, lost_result
 from autotune.trials.result import Outcome, Phase
 
 
@@ -57,7 +57,7 @@ def test_the_watchdog_says_whose_fault_an_abort_is(case):
 
 def test_a_lost_node_is_infra():
     """A lost machine says nothing about the plan."""
-    result = lost(Phase.MEASURE, "node gone\ndetails")
+    result = lost_result(Phase.MEASURE, "node gone\ndetails")
     assert result.outcome is Outcome.INFRA
     assert result.error == "the machine or Ray itself was lost in phase measure: node gone"
 

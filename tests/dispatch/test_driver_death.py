@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.dispatch.reaper import RUN_VARIABLE, find, living
+from autotune.dispatch.reaper import RUN_VARIABLE, find_processes, living_processes
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -34,13 +34,13 @@ def test_nothing_is_left_of_a_driver_that_was_ended(tmp_path, number):
         line = driver.stdout.readline()
         assert line, errors.read_text()
         token, temp_dir = line.split()
-        ours = find(RUN_VARIABLE, token)
+        ours = find_processes(RUN_VARIABLE, token)
         assert len(ours) >= 4
         os.killpg(driver.pid, number)
         driver.wait()
     _wait_until(lambda: not Path(temp_dir).exists())
-    assert not ours & living().keys()
-    assert not find(RUN_VARIABLE, token)
+    assert not ours & living_processes().keys()
+    assert not find_processes(RUN_VARIABLE, token)
 
 
 def _wait_until(condition) -> None:

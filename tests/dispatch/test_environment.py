@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from autotune.dispatch.clusters import LocalCluster
 from autotune.dispatch.ray_runner import RayRunner
-from autotune.dispatch.site import LocalSite
 from autotune.trials.result import Outcome
 
 # Set on purpose: who we are, where our package is, and what would stop a trial at a prompt.
@@ -22,8 +22,8 @@ def inside(cpu, entries_importable, tmp_path, make_request, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("MY_SETTING", "kept")
     with (
-        LocalSite(cpu) as site,
-        RayRunner(site, log_dir=tmp_path, entry="faulty_entries:surroundings") as runner,
+        LocalCluster(cpu) as cluster,
+        RayRunner(cluster, log_dir=tmp_path, entry="faulty_entries:surroundings") as runner,
     ):
         runner.submit(make_request("none"))
         while not (finished := runner.wait(1.0)):

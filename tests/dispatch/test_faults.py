@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotune.dispatch import trial_log
-from autotune.dispatch.reaper import living
+from autotune.dispatch.reaper import living_processes
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.request import Deadlines
@@ -85,7 +85,7 @@ def test_a_diagnosis_that_the_budget_ends_costs_no_measurement(run_one):
 
 
 def kill_what_starts_trials(runner):
-    process = runner._site._server._process
+    process = runner._cluster._server._process
     process.kill()
     process.wait()
 
@@ -127,7 +127,7 @@ def test_children_in_their_own_session_are_reaped(run_one, tmp_path, fault, outc
     assert result.outcome is outcome
     left = [int(pid) for pid in Path(tmp_path, "pids").read_text().split()]
     assert len(left) == 2
-    assert not set(left) & set(living())
+    assert not set(left) & set(living_processes())
 
 
 def test_a_flood_of_output_keeps_its_end_only(run_one, runner):

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from autotune.dispatch.clusters import LocalCluster
 from autotune.dispatch.ray_runner import RayRunner
-from autotune.dispatch.site import LocalSite
 from autotune.errors import ClusterError
 
 
@@ -14,8 +14,8 @@ def test_the_users_environment_stays_as_it_was(cpu, entries_importable, tmp_path
     before = dict(os.environ)
     for number in (1, 2):
         with (
-            LocalSite(cpu) as site,
-            RayRunner(site, log_dir=tmp_path, entry="faulty_entries:run") as runner,
+            LocalCluster(cpu) as cluster,
+            RayRunner(cluster, log_dir=tmp_path, entry="faulty_entries:run") as runner,
         ):
             runner.submit(make_request("none", number=number))
             assert len(runner.wait(300.0)) == 1
@@ -24,22 +24,22 @@ def test_the_users_environment_stays_as_it_was(cpu, entries_importable, tmp_path
 
 def test_close_is_safe_before_the_start_and_twice(cpu, tmp_path):
     """Nothing was started, so nothing has to be waited for."""
-    site = LocalSite(cpu)
-    runner = RayRunner(site, log_dir=tmp_path)
-    for thing in (runner, site, runner, site):
+    cluster = LocalCluster(cpu)
+    runner = RayRunner(cluster, log_dir=tmp_path)
+    for thing in (runner, cluster, runner, cluster):
         thing.close()
 
 
 def test_a_lost_ray_gives_infra_and_says_so(cpu, entries_importable, tmp_path, make_request):
     """When Ray's own processes die, the running trial is `infra` and no other can start."""
     with (
-        LocalSite(cpu) as site,
-        RayRunner(site, log_dir=tmp_path, entry="faulty_entries:run") as runner,
+        LocalCluster(cpu) as cluster,
+        RayRunner(cluster, log_dir=tmp_path, entry="faulty_entries:run") as runner,
     ):
         runner.submit(make_request("python_loop"))
         runner.wait(1.0)
-        site.ray._head.kill()
-        site.ray._head.wait()
+        cluster.ray._head.kill()
+        cluster.ray._head.wait()
         (finished,) = runner.wait(300.0)
         assert finished.result.outcome.value == "infra"
         with pytest.raises(ClusterError, match="type the same command"):

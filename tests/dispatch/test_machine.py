@@ -8,8 +8,8 @@ import pytest
 
 from autotune.dispatch import machine
 from autotune.dispatch.machine import detect_hardware
-from autotune.dispatch.seats import share_cores
-from autotune.dispatch.slot import SlotPlace
+from autotune.dispatch.slot_actor import SlotPlace
+from autotune.dispatch.slots import share_cores
 
 
 def test_two_looks_give_the_same_fingerprint():

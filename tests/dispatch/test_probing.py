@@ -2,7 +2,7 @@
 
 import psutil
 
-from autotune.dispatch.site import LocalSite
+from autotune.dispatch.clusters import LocalCluster
 
 STARTS_A_PROCESS = """
 import subprocess, torch
@@ -26,9 +26,9 @@ def test_what_the_workload_started_ends_with_the_look_at_it(cpu, tmp_path, monke
     """It would take its share of the machine beside every trial."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(STARTS_A_PROCESS)
-    with LocalSite(cpu) as site:
-        site.look_at(tmp_path / "model.py", 0)
-        assert site.facts(120.0).dataset_len == 64
+    with LocalCluster(cpu) as cluster:
+        cluster.start_probe(tmp_path / "model.py", 0)
+        assert cluster.facts(120.0).dataset_len == 64
         helpers = (tmp_path / "helpers").read_text().split()
         assert helpers
         assert not [pid for pid in helpers if _is_alive(int(pid))]

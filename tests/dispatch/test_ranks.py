@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.dispatch.clusters import LocalCluster
 from autotune.dispatch.ray_runner import DEFAULT_ENTRY, RayRunner
-from autotune.dispatch.reaper import RUN_VARIABLE, TRIAL_VARIABLE, find, has_mark
-from autotune.dispatch.site import LocalSite
+from autotune.dispatch.reaper import RUN_VARIABLE, TRIAL_VARIABLE, find_processes, has_variable
 from autotune.search_space.plan import Plan
 from autotune.trials.cause import Cause
 from autotune.trials.request import Deadlines, RankPlace
@@ -20,12 +20,12 @@ TWO = RankPlace(world_size=2)
 
 @pytest.fixture(scope="module")
 def pair(cpu, entries_importable, tmp_path_factory):
-    """A runner with two seats."""
+    """A runner with two slots."""
     two = dataclasses.replace(cpu, num_devices=2)
     log_dir = tmp_path_factory.mktemp("logs")
     with (
-        LocalSite(two) as site,
-        RayRunner(site, log_dir=log_dir, entry="faulty_entries:on_rank_one") as runner,
+        LocalCluster(two) as cluster,
+        RayRunner(cluster, log_dir=log_dir, entry="faulty_entries:on_rank_one") as runner,
     ):
         yield runner
 
@@ -44,8 +44,8 @@ def run_pair(pair, make_request):
 
 def processes_of_trials(runner: RayRunner) -> set[int]:
     blank = "0" * 32
-    ours = find(RUN_VARIABLE, runner._site.scope.token)
-    return {pid for pid in ours if not has_mark(pid, TRIAL_VARIABLE, blank)}
+    ours = find_processes(RUN_VARIABLE, runner._cluster.resources.token)
+    return {pid for pid in ours if not has_variable(pid, TRIAL_VARIABLE, blank)}
 
 
 @pytest.mark.parametrize(

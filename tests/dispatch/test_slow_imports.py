@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from autotune.dispatch.clusters import LocalCluster
 from autotune.dispatch.ray_runner import RayRunner
-from autotune.dispatch.site import LocalSite
 from autotune.trials.cause import Cause
 from autotune.trials.request import RankPlace
 from autotune.trials.result import Outcome
@@ -15,14 +15,14 @@ TWO = RankPlace(world_size=2)
 
 @pytest.fixture
 def slow_pair(cpu, entries_importable, tmp_path, monkeypatch):
-    """Two seats, whose trials cannot begin before `gate` is there."""
+    """Two slots, whose trials cannot begin before `gate` is there."""
     monkeypatch.setenv("GATE", str(tmp_path / "gate"))
     two = dataclasses.replace(cpu, num_devices=2)
     with (
-        LocalSite(two) as site,
-        RayRunner(site, log_dir=tmp_path, entry="faulty_entries:on_rank_one") as runner,
+        LocalCluster(two) as cluster,
+        RayRunner(cluster, log_dir=tmp_path, entry="faulty_entries:on_rank_one") as runner,
     ):
-        site._prepare(("imports_when_told",))
+        cluster._import(("imports_when_told",))
         yield runner
 
 

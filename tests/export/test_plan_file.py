@@ -79,10 +79,10 @@ def test_header_says_what_it_gave_and_how_to_use_it():
     header = "\n".join(line for line in text.splitlines() if line.startswith("#"))
     assert "model.py on NVIDIA H200" in header
     assert "2.13 times the speed of the baseline (95 % interval 2.10 to 2.15)" in header
-    assert "12,345.6 samples/s; the baseline 5,796.1" in header
+    assert "12,345.6 samples/s; the baseline reaches 5,796.1" in header
     assert 'plan = autotune.load_plan("fast.yaml")' in header
     assert "the batch is the same" in header
-    assert "Looked for: the least time to train on 10M samples" in header
+    assert "Objective: the least time to train on 10M samples" in header
 
 
 def test_header_of_a_kept_baseline():
@@ -118,7 +118,7 @@ def test_user_knobs_are_part_of_the_plan(hand_written):
     ("text", "said"),
     [
         ("plan: {precison: bf16}", "unknown knob 'precison'; did you mean 'precision'?"),
-        ("plan: {precison: bf16}", "belongs under user_knobs"),
+        ("plan: {precison: bf16}", "write a knob of the workload's own under user_knobs"),
         ("plan: {}\nobjective: {name: fast}", "time-to-train, memory) and what it needs"),
         ("plan: {}\nobjective: {name: time-to-train}", "give its name"),
         ("plan: {precision: bf61}", "precision=bf61 is not possible; did you mean 'bf16'?"),

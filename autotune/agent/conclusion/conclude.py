@@ -6,12 +6,13 @@ from autotune.agent.conclusion.explain import baseline_remarks, changes, remarks
 from autotune.agent.conclusion.finalists import Confirmed, choose, confirmed, disqualified
 from autotune.agent.conclusion.numerics import is_suspect
 from autotune.agent.history import Done, History, conclusive
-from autotune.agent.objectives.objective import Figures, Objective, in_gib
+from autotune.agent.objectives.objective import Figures, Objective
 from autotune.errors import NothingRanError
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import Winner
 from autotune.trials.result import Purpose
+from autotune.units import size_in_words
 
 _TOO_WIDE = 0.1  # half of an interval, relative
 
@@ -184,7 +185,7 @@ def _why_kept(baseline: Done, history: History) -> str:
         needs, cap = (history.figures(baseline).memory_bytes or 0), history.memory_cap_bytes
         return (
             "no plan that fits into the memory allowed was better, and your own configuration "
-            f"does not fit either: it needs {in_gib(needs)} of {in_gib(cap)}, which "
+            f"does not fit either: it needs {size_in_words(needs)} of {size_in_words(cap)}, which "
             "is the limit less some headroom; give more --max-memory, or set a smaller BATCH_SIZE"
         )
     sound = [trial for trial in history.ranking if not disqualified(trial.plan, history)]

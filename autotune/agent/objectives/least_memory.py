@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from autotune.agent.objectives.objective import (
-    GIB,
     Expected,
     Figures,
     Objective,
     ObjectiveName,
     Weighed,
-    in_gib,
 )
+from autotune.units import GIB, size_in_words
 
 _CLEARLY_LESS = 1.02  # peaks of one plan differ by so much between processes on a CPU
 
@@ -135,4 +134,4 @@ def _rate(figures: Figures) -> str:
 
 def _gib(figures: Figures) -> str:
     known = figures.memory_bytes
-    return "unknown memory" if known is None else in_gib(known)
+    return "unknown memory" if known is None else size_in_words(known)

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
-GIB = 2**30
 _NOISE = 0.98  # of the baseline's value; noise may hide a small gain, the confirmation decides
 _MEMORY_DOUBT = 0.5  # deviation of the logarithm of a peak that nothing tells
 
@@ -35,11 +34,6 @@ class Figures:
     throughput: float
     start_s: float = 0.0
     memory_bytes: int | None = None
-
-
-def in_gib(num_bytes: float) -> str:
-    """Return a size as it is said: `1.25 GiB`."""
-    return f"{num_bytes / GIB:.2f} GiB"
 
 
 class Speed(Protocol):

@@ -1,4 +1,4 @@
-"""What a run found, on top of its page."""
+"""The top of a run's page: its result so far, or its conclusion."""
 
 from typing import Any
 
@@ -6,12 +6,21 @@ import dash_mantine_components as dmc
 from dash.development.base_component import Component
 
 from autotune.dashboard import parts
-from autotune.report.words import UNKNOWN, cell, duration, gib, samples, speedup, verdict
+from autotune.report.words import (
+    UNKNOWN,
+    cell,
+    duration,
+    gib,
+    knob_value,
+    samples,
+    speedup,
+    verdict,
+)
 from autotune.storage.statistics import Point
 
 
 def headline(run: dict[str, Any], best: Point | None) -> Component:
-    """Return baseline, winner, speed-up and memory; the best so far where nothing is concluded."""
+    """Return tiles with baseline, winner, speed-up and memory, or with the best so far."""
     winner = run["winner"]
     if winner is None:
         return _so_far(best)
@@ -39,7 +48,7 @@ def _time_to_train(winner: dict[str, Any]) -> Component:
 
 def _so_far(best: Point | None) -> Component:
     if best is None:
-        return parts.nothing("No trial has been measured yet.")
+        return parts.placeholder("No trial has been measured yet.")
     return _tiles([_tile("Best so far", samples(best.throughput), "samples/s, measured once")])
 
 
@@ -70,11 +79,11 @@ def _interval(winner: dict[str, Any]) -> str:
 
 
 def changes(winner: dict[str, Any] | None) -> Component | None:
-    """Return what the winner changes, and why."""
+    """Return a table of the knobs that the winner changes, and why."""
     if winner is None or not winner["changes"]:
         return None
     rows = [
-        [knob, cell(change["baseline"]), cell(change["value"]), cell(change["why"])]
+        [knob, knob_value(change["baseline"]), knob_value(change["value"]), cell(change["why"])]
         for knob, change in winner["changes"].items()
     ]
     return parts.section("What changed", parts.table(("Knob", "Baseline", "Winner", "Why"), rows))

@@ -1,4 +1,4 @@
-"""Any question, in SQL that can only read."""
+"""The page that runs SQL statements that can only read."""
 
 import json
 from typing import Any
@@ -9,16 +9,16 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from autotune.dashboard import parts
-from autotune.dashboard.callbacks import answers
+from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.source import Source
-from autotune.dashboard.trial_table import THEME
-from autotune.dashboard.where import Where
+from autotune.dashboard.trial_table import GRID_THEME
+from autotune.dashboard.visit import Visit
 from autotune.report.as_json import query_view
 from autotune.report.tables import csv_text
 from autotune.storage.query import QueryResult, read_only_query
 
-MAX_ROWS = 1000
-MAX_DOWNLOAD = 100_000
+MAX_ROWS = 1000  # shown on the page
+MAX_DOWNLOAD = 100_000  # rows of a downloaded file
 TIMEOUT_S = 10.0
 TABLES = ("trials_wide", "runs", "trials", "windows", "plans")
 EXAMPLES = {
@@ -46,13 +46,13 @@ EXAMPLES = {
 }
 
 
-def page(source: Source, where: Where) -> Component:
-    """Return the page; `?sql=...` fills in the question."""
+def page(source: Source, visit: Visit) -> Component:
+    """Return the page; `?sql=...` is the statement to begin with."""
     first = next(iter(EXAMPLES.values()))
-    question = dmc.Textarea(
+    statement = dmc.Textarea(
         id="sql",
         label="One SELECT statement",
-        value=where.query.get("sql", first),
+        value=visit.query.get("sql", first),
         autosize=True,
         minRows=5,
     )
@@ -73,7 +73,7 @@ def page(source: Source, where: Where) -> Component:
             dmc.Grid(
                 [
                     dmc.GridCol(
-                        dmc.Stack([examples, question, buttons]), span={"base": 12, "md": 8}
+                        dmc.Stack([examples, statement, buttons]), span={"base": 12, "md": 8}
                     ),
                     dmc.GridCol(_schema(source), span={"base": 12, "md": 4}),
                 ]
@@ -107,10 +107,12 @@ def _columns(source: Source) -> dict[str, tuple[str, ...]]:
 
 
 def add_callbacks(app: Dash, source: Source) -> None:
-    """Add what fills in examples, answers, and makes files."""
+    """Add the callbacks that fill in an example, run the statement, and make files."""
 
     def ask(_: Any, sql: str) -> Component:
-        return _shown(read_only_query(source.url, sql, timeout_s=TIMEOUT_S, max_rows=MAX_ROWS))
+        return _result_table(
+            read_only_query(source.url, sql, timeout_s=TIMEOUT_S, max_rows=MAX_ROWS)
+        )
 
     def download(_: Any, __: Any, sql: str) -> Any:
         if ctx.triggered_id is None:
@@ -118,14 +120,14 @@ def add_callbacks(app: Dash, source: Source) -> None:
         result = read_only_query(source.url, sql, timeout_s=TIMEOUT_S, max_rows=MAX_DOWNLOAD)
         return _file(result, str(ctx.triggered_id))
 
-    answers(
+    callback_in_thread(
         app,
         Output("answer", "children"),
         Input("ask", "n_clicks"),
         State("sql", "value"),
         prevent_initial_call=True,
     )(ask)
-    answers(
+    callback_in_thread(
         app,
         Output("download", "data"),
         Input("as-csv", "n_clicks"),
@@ -133,9 +135,9 @@ def add_callbacks(app: Dash, source: Source) -> None:
         State("sql", "value"),
         prevent_initial_call=True,
     )(download)
-    answers(app, Output("sql", "value"), Input("example", "value"), prevent_initial_call=True)(
-        EXAMPLES.get
-    )
+    callback_in_thread(
+        app, Output("sql", "value"), Input("example", "value"), prevent_initial_call=True
+    )(EXAMPLES.get)
 
 
 def _file(result: QueryResult, wanted: str) -> dict[str, Any]:
@@ -144,9 +146,9 @@ def _file(result: QueryResult, wanted: str) -> dict[str, Any]:
     return {"content": json.dumps(query_view(result), indent=2), "filename": "query.json"}
 
 
-def _shown(result: QueryResult) -> Component:
+def _result_table(result: QueryResult) -> Component:
     view = query_view(result)
-    # Names may repeat, or hold dots, which the grid reads as paths.
+    # Columns are renamed, as names may repeat or hold dots, which the grid reads as paths.
     fields = [f"c{i}" for i in range(len(view["columns"]))]
     rows = [dict(zip(fields, row, strict=True)) for row in view["rows"]]
     cut = f"; only the first {MAX_ROWS} are shown" if result.truncated else ""
@@ -160,7 +162,10 @@ def _shown(result: QueryResult) -> Component:
                     for field, name in zip(fields, view["columns"], strict=True)
                 ],
                 rowData=rows,
-                dashGridOptions={"theme": {"function": THEME}, "enableCellTextSelection": True},
+                dashGridOptions={
+                    "theme": {"function": GRID_THEME},
+                    "enableCellTextSelection": True,
+                },
                 columnSize="autoSize",
                 style={"height": f"{min(len(rows), 14) * 2.2 + 5}rem"},
             ),

@@ -1,4 +1,4 @@
-"""One run: what it found, how, and all its trials; live while it goes on."""
+"""The page of one run, which is updated while the run goes on."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,26 +17,27 @@ from autotune.dashboard.trial_table import (
     columns_of,
     grid,
 )
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.report.as_json import run_view
 from autotune.report.words import cell, duration
 from autotune.storage.records import RunRecord, RunState
 from autotune.storage.sql import SqlStore
 
-PULSE_MS = 1000
-KNOB_SAMPLE = 200
+PULSE_MS = 1000  # between checks for something new
+KNOB_SAMPLE = 200  # trials from which a run's knobs and their values are read
 ABOUT_EFFECTS = (
-    "How much of the spread of throughput lies between a knob's values, over all measured trials. "
-    "The search tries good plans more often, so this is a hint; a knob flipped alone is the proof."
+    "The share of the variance of throughput, over all measured trials, that lies between the "
+    "values of a knob. It is a hint only, as the search tries fast plans more often; changing one "
+    "knob alone is the proof."
 )
 
 
-def page(source: Source, where: Where, run: str) -> Component:
-    """Return the page of a run: what it found. Callbacks add the rest, and keep it up to date."""
+def page(source: Source, visit: Visit, run: str) -> Component:
+    """Return the page with the run's result; callbacks add the other parts and update all."""
     with source.store() as store:
         record = store.run(run)
         version = version_of(store, record)
-        found = top(store, record, where)
+        found = top(store, record, visit)
     return dmc.Box(
         [
             dcc.Store(id="run", data=record.id),
@@ -48,8 +49,8 @@ def page(source: Source, where: Where, run: str) -> Component:
     )
 
 
-def frames(run: RunRecord, knobs: dict[str, list[Any]], where: Where) -> Component:
-    """Return the frames of what takes longer to know or to draw."""
+def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Component:
+    """Return the empty sections of the page, which callbacks fill."""
     wide = {"base": 1, "lg": 2}
     return dmc.Box(
         [
@@ -64,13 +65,13 @@ def frames(run: RunRecord, knobs: dict[str, list[Any]], where: Where) -> Compone
             ),
             _trials(columns_of(knobs)),
             parts.section("Plan", html.Div(id="plan")),
-            parts.section("About this run", parts.facts(_about(run, where))),
+            parts.section("About this run", parts.facts(_about(run, visit))),
         ]
     )
 
 
 def knobs_of(store: SqlStore, run: RunRecord) -> dict[str, list[Any]]:
-    """Return the knobs of a run's plans, each with values that it took."""
+    """Return {knob: values} of a run's plans, from a sample of its trials."""
     plans = [run.new.baseline, *(p.plan for p in store.statistics(run).sample(KNOB_SAMPLE))]
     knobs: dict[str, list[Any]] = {}
     for plan in plans:
@@ -80,23 +81,23 @@ def knobs_of(store: SqlStore, run: RunRecord) -> dict[str, list[Any]]:
 
 
 def version_of(store: SqlStore, run: RunRecord) -> list[Any]:
-    """Return what changes when something new is to be shown."""
+    """Return a value that changes whenever the page has something new to show."""
     return [run.state.value, *store.statistics(run).progress()]
 
 
 def goes_on(run: RunRecord) -> bool:
-    """Whether there may be more to see later."""
+    """Return whether the run may still change."""
     return run.state in {RunState.RUNNING, RunState.KILLED, RunState.INTERRUPTED}
 
 
-def top(store: SqlStore, run: RunRecord, where: Where) -> Component:
-    """Return what the run found, or has found so far."""
+def top(store: SqlStore, run: RunRecord, visit: Visit) -> Component:
+    """Return the top of the page: title, result so far, progress, and changed knobs."""
     view = run_view(run)
     best = store.statistics(run).best_so_far()
     title = parts.title(
         run.name,
         parts.badge(run.state.value),
-        dmc.Text(f"started {where.time(view['created_at'])}", c="dimmed", size="sm"),
+        dmc.Text(f"started {visit.time(view['created_at'])}", c="dimmed", size="sm"),
     )
     return dmc.Box(
         [
@@ -132,7 +133,7 @@ def _trade_off(knobs: list[str]) -> Component:
     colour = dmc.Select(
         id="colour",
         label="Colour by",
-        placeholder="what nothing beats",
+        placeholder="on the front or not",
         data=parts.choices(knobs),
         clearable=True,
         searchable=True,
@@ -140,7 +141,10 @@ def _trade_off(knobs: list[str]) -> Component:
         w=220,
         mb="xs",
     )
-    about = "A dot is a trial; click one to see it. Its memory is the peak of its worst rank."
+    about = (
+        "Each dot is a trial; click it to see the trial. Memory is the peak of the worst rank. "
+        "Trials on the front are those that no other beats in both throughput and memory."
+    )
     return parts.section(
         "Throughput against memory", colour, html.Div(id="trade-off"), about=about
     )
@@ -166,7 +170,7 @@ def _trials(columns: list[Column]) -> Component:
     )
 
 
-def _about(run: RunRecord, where: Where) -> Iterator[tuple[str, parts.Child]]:
+def _about(run: RunRecord, visit: Visit) -> Iterator[tuple[str, parts.Child]]:
     view = run_view(run)
     yield "Workload", run.new.workload_path
     yield "Objective", objective_from(run.new.objective).words
@@ -175,7 +179,7 @@ def _about(run: RunRecord, where: Where) -> Iterator[tuple[str, parts.Child]]:
     yield "Ranks in a trial", str(run.new.num_ranks)
     versions = view["hardware"].get("versions", {})
     yield "Versions", ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield "Started", where.time(view["created_at"])
-    yield "Ended", where.time(view["finished_at"])
-    yield "Optuna's dashboard", parts.outside("of this run's study", f"/optuna/{run.id}")
-    yield "As JSON", parts.outside(f"/api/v1/runs/{run.id}", f"/api/v1/runs/{run.id}")
+    yield "Started", visit.time(view["created_at"])
+    yield "Ended", visit.time(view["finished_at"])
+    yield "Optuna's dashboard", parts.server_link("of this run's study", f"/optuna/{run.id}")
+    yield "As JSON", parts.server_link(f"/api/v1/runs/{run.id}", f"/api/v1/runs/{run.id}")

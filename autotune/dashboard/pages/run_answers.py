@@ -1,4 +1,4 @@
-"""What fills the parts of a run's page, and answers its table."""
+"""The callbacks of a run's page: they fill its sections and its table."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +8,9 @@ from dash import Dash, Input, Output, State, no_update
 from dash.development.base_component import Component
 
 from autotune.dashboard import charts, parts
-from autotune.dashboard.callbacks import answers
+from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.pages.plan_links import plan_links
-from autotune.dashboard.pages.run import frames, goes_on, knobs_of, top, version_of
+from autotune.dashboard.pages.run import goes_on, knobs_of, sections, top, version_of
 from autotune.dashboard.source import Source
 from autotune.dashboard.step_time import shares
 from autotune.dashboard.trial_table import (
@@ -20,11 +20,11 @@ from autotune.dashboard.trial_table import (
     order,
     row,
 )
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.errors import UsageError
 from autotune.export.contents import read_plan_file
 from autotune.export.plan_file import dump_plan
-from autotune.report import diagnosed
+from autotune.report import diagnosis
 from autotune.report.as_json import trial_view
 from autotune.report.reading import read_trials
 from autotune.report.words import cell, samples
@@ -33,29 +33,29 @@ from autotune.storage.records import RunRecord, TrialRecord
 from autotune.storage.statistics import KnobEffect, ValueEffect
 from autotune.trials.result import Purpose
 
-MAX_DOTS = 800
-MAX_EFFECTS = 5000
+MAX_DOTS = 800  # trials in the chart of throughput against memory
+EFFECT_SAMPLE = 5000  # trials from which the effects of knobs are computed
 REFRESH = "(version) => { dash_ag_grid.getApi('trials').refreshInfiniteCache(); }"
-"""The table's rows stay; the grid asks again for those in sight."""
+"""Runs in the browser: the grid requests its visible rows again."""
 
 
 def add_callbacks(app: Dash, source: Source) -> None:
-    """Add what fills the live parts, and what answers the table."""
-    RunAnswers(source).add_to(app)
+    """Add the callbacks of the page."""
+    RunCallbacks(source).add_to(app)
     app.clientside_callback(REFRESH, Input("version", "data"), prevent_initial_call=True)
 
 
-class RunAnswers:
-    """The page's callbacks, by what they fill."""
+class RunCallbacks:
+    """The callbacks of a run's page; each method returns the content of one section."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def add_to(self, app: Dash) -> None:
-        """Give each part of the page what fills it."""
+        """Register each method for the section that it fills."""
         run, version = State("run", "data"), Input("version", "data")
-        where = State("where", "data")
-        answers(
+        visit = State("visit", "data")
+        callback_in_thread(
             app,
             Output("version", "data"),
             Output("pulse", "disabled"),
@@ -63,60 +63,64 @@ class RunAnswers:
             Input("pulse", "n_intervals"),
             run,
             State("version", "data"),
-            where,
+            visit,
             prevent_initial_call=True,
-        )(self.look)
-        answers(app, Output("rest", "children"), Input("run", "data"), where)(self.rest)
-        answers(app, Output("best", "children"), version, run)(self.best)
-        answers(app, Output("trade-off", "children"), version, Input("colour", "value"), run)(
-            self.trade_off
+        )(self.poll)
+        callback_in_thread(app, Output("rest", "children"), Input("run", "data"), visit)(
+            self.sections
         )
-        answers(app, Output("effects", "children"), version, run)(self.effects)
-        answers(app, Output("step-time", "children"), version, run)(self.step_time)
-        answers(app, Output("failures", "children"), version, run)(self.failures)
-        answers(app, Output("plan", "children"), version, run)(self.plan)
-        answers(
-            app, Output("trials", "getRowsResponse"), Input("trials", "getRowsRequest"), run, where
+        callback_in_thread(app, Output("best", "children"), version, run)(self.best)
+        callback_in_thread(
+            app, Output("trade-off", "children"), version, Input("colour", "value"), run
+        )(self.trade_off)
+        callback_in_thread(app, Output("effects", "children"), version, run)(self.effects)
+        callback_in_thread(app, Output("step-time", "children"), version, run)(self.step_time)
+        callback_in_thread(app, Output("failures", "children"), version, run)(self.failures)
+        callback_in_thread(app, Output("plan", "children"), version, run)(self.plan)
+        callback_in_thread(
+            app, Output("trials", "getRowsResponse"), Input("trials", "getRowsRequest"), run, visit
         )(self.rows)
-        answers(
+        callback_in_thread(
             app,
             Output("address", "href", allow_duplicate=True),
             Input("trade-off-chart", "clickData"),
             run,
             prevent_initial_call=True,
         )(self.clicked)
-        answers(app, Output("trials", "columnDefs"), Input("columns", "value"), run)(self.columns)
-        answers(app, Output("selected", "children"), Input("trials", "selectedRows"), run)(
-            self.selected
+        callback_in_thread(app, Output("trials", "columnDefs"), Input("columns", "value"), run)(
+            self.columns
         )
+        callback_in_thread(
+            app, Output("selected", "children"), Input("trials", "selectedRows"), run
+        )(self.selected)
 
-    def look(self, _: int, run: int, version: list[Any], told: dict[str, Any]) -> Any:
-        """See whether there is anything new."""
+    def poll(self, _: int, run: int, version: list[Any], told: dict[str, Any]) -> Any:
+        """Return the page's new version and top, if the run has changed."""
         with self._source.store() as store:
             record = store.run(str(run))
             now = version_of(store, record)
             if now == version:
                 return no_update, not goes_on(record), no_update
-            return now, not goes_on(record), top(store, record, Where.of(told))
+            return now, not goes_on(record), top(store, record, Visit.of(told))
 
-    def rest(self, run: int, told: dict[str, Any]) -> Component:
-        """Return the frames of the page's other parts."""
+    def sections(self, run: int, told: dict[str, Any]) -> Component:
+        """Return the empty sections of the page."""
         with self._source.store() as store:
             record = store.run(str(run))
-            return frames(record, knobs_of(store, record), Where.of(told))
+            return sections(record, knobs_of(store, record), Visit.of(told))
 
     def best(self, _: Any, run: int) -> Component:
-        """Return the best so far over time."""
+        """Return the chart of the best throughput so far over time."""
         with self._source.store() as store:
             record = store.run(str(run))
             points = store.statistics(record).best_so_far()
         if not points:
-            return parts.nothing("No trial has been measured yet.")
+            return parts.placeholder("No trial has been measured yet.")
         ended = record.finished_at or points[-1].finished_at
         return charts.best_so_far(points, record.created_at, ended)
 
     def trade_off(self, _: Any, colour: str | None, run: int) -> Component:
-        """Return throughput against memory, coloured by a knob or by the front."""
+        """Return the chart of throughput against memory, coloured by a knob or by the front."""
         with self._source.store() as store:
             statistics = store.statistics(store.run(str(run)))
             points, front = statistics.sample(MAX_DOTS), statistics.front()
@@ -125,28 +129,28 @@ class RunAnswers:
         return dmc.Box([chart, _thinned(len(points), total)])
 
     def clicked(self, dot: dict[str, Any] | None, run: int) -> Any:
-        """Lead to the trial whose dot was clicked."""
+        """Return the address of the trial whose dot was clicked."""
         return f"/runs/{run}/trials/{dot['trial']}" if dot and "trial" in dot else no_update
 
     def effects(self, _: Any, run: int) -> Component:
-        """Return what each knob does."""
+        """Return how throughput varies with each knob's values."""
         with self._source.store() as store:
             record = store.run(str(run))
-            effects = store.statistics(record).knob_effects(MAX_EFFECTS)
+            effects = store.statistics(record).knob_effects(EFFECT_SAMPLE)
             total = store.statistics(record).num_measured()
         if not effects:
-            return parts.nothing("No knob has been tried with several values yet.")
-        looked_at = sum(value.num_trials for value in effects[0].values)
+            return parts.placeholder("No knob has been tried with several values yet.")
+        num_used = sum(value.num_trials for value in effects[0].values)
         items = [_effect(effect) for effect in effects]
         return dmc.Box(
             [
                 dmc.Accordion(items, multiple=True, value=[effects[0].knob]),
-                parts.nothing(f"{looked_at} of {total} trials with a measurement."),
+                parts.placeholder(f"From {num_used} of {total} measured trials."),
             ]
         )
 
     def step_time(self, _: Any, run: int) -> Component:
-        """Return where the step's time goes, baseline beside winner."""
+        """Return the parts of a step, for the baseline and the winner."""
         with self._source.store() as store:
             record = store.run(str(run))
             trials = store.trials_for(record.id, [Purpose.BASELINE, Purpose.CONFIRM])
@@ -154,23 +158,23 @@ class RunAnswers:
         known = [(name, _best_known(trials, plan, baseline)) for name, plan in _plans(record)]
         found = [(name, trial) for name, trial in known if trial is not None]
         if not found:
-            return parts.nothing("Not known yet.")
+            return parts.placeholder("Not known yet.")
         bounds = [
-            (f"{name}: bound by", diagnosed.bound(trial["diagnosis"]))
+            (f"{name}: bound by", diagnosis.bound(trial["diagnosis"]))
             for name, trial in found
             if trial["diagnosis"] is not None
         ]
-        chart = charts.time_of_step([(name, shares(trial) or {}) for name, trial in found])
+        chart = charts.step_parts([(name, shares(trial) or {}) for name, trial in found])
         return dmc.Box([chart, parts.facts(bounds)])
 
     def failures(self, _: Any, run: int) -> Component:
-        """Return how trials failed, with the latest error of each kind."""
+        """Return the number of failed trials by outcome, each with its latest error."""
         with self._source.store() as store:
             record = store.run(str(run))
             failures = store.statistics(record).failures()
             latest = store.some_trials(record.id, [number for _, _, number in failures])
         if not failures:
-            return parts.nothing("No trial has failed.")
+            return parts.placeholder("No trial has failed.")
         errors = {trial.number: trial.result and trial.result.error for trial in latest}
         rows: list[list[parts.Child]] = [
             [
@@ -184,17 +188,17 @@ class RunAnswers:
         return parts.table(("Outcome", "Trials", "Latest", "Its error"), rows, ("Trials",))
 
     def plan(self, _: Any, run: int) -> Component:
-        """Return the winner's plan file, in all formats."""
+        """Return the text of the winner's plan file, and links to all formats."""
         with self._source.store() as store:
             record = store.run(str(run))
             try:
                 file = read_plan_file(store, record, None)
             except UsageError as error:
-                return parts.nothing(str(error))
+                return parts.placeholder(str(error))
         return dmc.Stack([plan_links(record.id), parts.text_block(dump_plan(file))])
 
     def rows(self, request: dict[str, Any] | None, run: int, told: dict[str, Any]) -> Any:
-        """Return the rows in sight: sorted, filtered and paged by the database."""
+        """Return the rows that the grid requests, sorted and filtered by the database."""
         if request is None:
             return no_update
         first, last = int(request["startRow"]), int(request["endRow"])
@@ -208,20 +212,20 @@ class RunAnswers:
                 limit=last - first,
                 offset=first,
             )
-        where = Where.of(told)
-        shown = [row(trial, where) for trial in found["items"]]
+        visit = Visit.of(told)
+        shown = [row(trial, visit) for trial in found["items"]]
         return {"rowData": shown, "rowCount": found["total"]}
 
     def columns(self, names: list[str], run: int) -> list[dict[str, Any]]:
-        """Return the chosen columns, in the order chosen."""
+        """Return the definitions of the chosen columns, in the order of choice."""
         with self._source.store() as store:
             known = {c.name: c for c in columns_of(knobs_of(store, store.run(str(run))))}
         return definitions(known[name] for name in names if name in known)
 
     def selected(self, rows: list[dict[str, Any]] | None, run: int) -> Component:
-        """Return the link that compares the selected trials."""
+        """Return a link to the page that compares the selected trials."""
         if not rows:
-            return parts.nothing("Select trials to compare them.")
+            return parts.placeholder("Select trials to compare them.")
         named = ",".join(f"{run}.{chosen['id']}" for chosen in rows)
         return parts.link(f"Compare {len(rows)} trials", f"/compare?trials={named}")
 
@@ -233,7 +237,7 @@ def _plans(run: RunRecord) -> Iterator[tuple[str, Plan]]:
 
 
 def _best_known(trials: list[TrialRecord], plan: Plan, baseline: Plan) -> dict[str, Any] | None:
-    """Return the trial of this plan that says most about its step, one with a diagnosis if any."""
+    """Return the `trial_view` of this plan whose step is known best: with a diagnosis if any."""
     views = [trial_view(trial, baseline) for trial in trials if trial.plan == plan]
     known = [view for view in views if shares(view) is not None]
     return max(known, key=lambda view: view["diagnosis"] is not None, default=None)
@@ -242,13 +246,13 @@ def _best_known(trials: list[TrialRecord], plan: Plan, baseline: Plan) -> dict[s
 def _thinned(shown: int, total: int) -> Component | None:
     if shown >= total:
         return None
-    return parts.nothing(f"{shown} of {total} trials, evenly chosen, and the front.")
+    return parts.placeholder(f"Shown are {shown} of {total} trials, evenly chosen, and the front.")
 
 
 def _effect(effect: KnobEffect) -> Component:
-    share = f"{100 * effect.explained:.0f} % of the spread"
+    share = f"{100 * effect.explained:.0f} % of the variance"
     best = max(value.fastest for value in effect.values)
-    rows = [_value(value, best) for value in effect.values]
+    rows = [_value_row(value, best) for value in effect.values]
     columns = ("Value", "Trials", "Slowest", "Mean", "Fastest", "From slowest to fastest")
     return dmc.AccordionItem(
         [
@@ -261,12 +265,12 @@ def _effect(effect: KnobEffect) -> Component:
     )
 
 
-def _value(value: ValueEffect, best: float) -> list[parts.Child]:
+def _value_row(value: ValueEffect, best: float) -> list[parts.Child]:
     return [
         value.value,
         str(value.num_trials),
         samples(value.slowest),
         samples(value.mean),
         samples(value.fastest),
-        parts.span(value.slowest, value.mean, value.fastest, best),
+        parts.range_bar(value.slowest, value.mean, value.fastest, best),
     ]

@@ -1,4 +1,4 @@
-"""All runs, newest first."""
+"""The page that lists all runs, newest first."""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ from dash.development.base_component import Component
 
 from autotune.dashboard import parts
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
+from autotune.dashboard.visit import Visit
 from autotune.report.as_json import run_view
 from autotune.report.words import UNKNOWN, cell, duration, samples, speedup
 
-PAGE = 50
+PAGE = 50  # runs on a page
 COLUMNS = (
     "Run",
     "State",
@@ -21,7 +21,7 @@ COLUMNS = (
     "Machine",
     "Trials",
     "Baseline (samples/s)",
-    "Best (samples/s)",
+    "Winner (samples/s)",
     "Speed-up (95 % interval)",
     "Time used",
     "Started",
@@ -29,11 +29,11 @@ COLUMNS = (
 NUMERIC = COLUMNS[4:9]
 
 
-def page(source: Source, where: Where) -> Component:
-    """Return the page; `?page=2` for older runs."""
+def page(source: Source, visit: Visit) -> Component:
+    """Return the page; `?page=2` has older runs."""
     number = (
-        max(int(where.query.get("page", "1")), 1)
-        if where.query.get("page", "1").isdecimal()
+        max(int(visit.query.get("page", "1")), 1)
+        if visit.query.get("page", "1").isdecimal()
         else 1
     )
     with source.store() as store:
@@ -41,17 +41,17 @@ def page(source: Source, where: Where) -> Component:
         total = store.num_runs()
     if not total:
         return parts.section("No run yet", parts.commands(["autotune run MODEL --budget 15m"]))
-    rows = [_row(run_view(run), where) for run in runs]
+    rows = [_row(run_view(run), visit) for run in runs]
     return dmc.Box(
         [
             parts.title("Runs", dmc.Badge(str(total), variant="light")),
             parts.table(COLUMNS, rows, NUMERIC),
-            _pages(number, -(-total // PAGE)),
+            _page_links(number, -(-total // PAGE)),
         ]
     )
 
 
-def _row(run: dict[str, Any], where: Where) -> list[Any]:
+def _row(run: dict[str, Any], visit: Visit) -> list[Any]:
     winner = run["winner"]
     return [
         parts.link(run["name"], f"/runs/{run['id']}"),
@@ -63,11 +63,11 @@ def _row(run: dict[str, Any], where: Where) -> list[Any]:
         samples(winner and winner["throughput"]),
         speedup(winner) if winner else UNKNOWN,
         f"{duration(run['used_s'])} of {duration(run['budget_s'])}",
-        where.time(run["created_at"]),
+        visit.time(run["created_at"]),
     ]
 
 
-def _pages(number: int, last: int) -> Component | None:
+def _page_links(number: int, last: int) -> Component | None:
     links = []
     if number > 1:
         links.append(dcc.Link("Newer", href=f"/?page={number - 1}"))

@@ -1,4 +1,4 @@
-"""One trial in full."""
+"""The page of one trial."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,24 +9,26 @@ from dash.development.base_component import Component
 from autotune.dashboard import charts, parts
 from autotune.dashboard.pages.plan_links import plan_links
 from autotune.dashboard.source import Source
-from autotune.dashboard.where import Where
-from autotune.report import diagnosed
+from autotune.dashboard.visit import Visit
+from autotune.report import diagnosis as diagnosis_text
 from autotune.report.reading import read_trial
 from autotune.report.words import (
     cell,
     changes_text,
     duration,
     gib,
+    knob_value,
     numerics,
     percent,
     samples,
+    size,
     windows_measured,
 )
 from autotune.storage.statistics import IN_FLIGHT
 
 
-def page(source: Source, where: Where, run: str, number: str) -> Component:
-    """Return the page of a trial."""
+def page(source: Source, visit: Visit, run: str, number: str) -> Component:
+    """Return the page of trial `number`."""
     with source.store() as store:
         record = store.run(run)
         trial = read_trial(store, record, int(number))
@@ -41,7 +43,7 @@ def page(source: Source, where: Where, run: str, number: str) -> Component:
             _error(trial),
             dmc.SimpleGrid(
                 [
-                    parts.section("What and why", parts.facts(_facts(trial, where))),
+                    parts.section("What and why", parts.facts(_facts(trial, visit))),
                     parts.section("Measured", _measured(measured, trial["windows"])),
                 ],
                 cols={"base": 1, "md": 2},
@@ -56,30 +58,30 @@ def page(source: Source, where: Where, run: str, number: str) -> Component:
     )
 
 
-def _facts(trial: dict[str, Any], where: Where) -> Iterator[tuple[str, parts.Child]]:
+def _facts(trial: dict[str, Any], visit: Visit) -> Iterator[tuple[str, parts.Child]]:
     yield "Purpose", trial["purpose"]
     yield "Reason", trial["reason"]
     yield "Changes", changes_text(trial)
     yield "Ranks", str(trial["num_ranks"])
-    yield "Started", where.time(trial["started_at"])
-    yield "Ended", where.time(trial["finished_at"])
+    yield "Started", visit.time(trial["started_at"])
+    yield "Ended", visit.time(trial["finished_at"])
     yield "Took", f"{duration(trial['total_s'])}, {duration(trial['overhead_s'])} of it overhead"
     if trial["numerics"] is not None:
         yield "Numerics", numerics(trial["numerics"])
     if trial["requested_bytes"] is not None:
-        yield "Asked for", f"{gib(trial['requested_bytes'])} GiB"
+        yield "Asked for", size(trial["requested_bytes"])
     yield "Log", cell(trial["log_path"])
 
 
 def _measured(measured: dict[str, Any] | None, windows: list[dict[str, Any]]) -> Component:
     if measured is None:
-        return parts.nothing("Nothing was measured.")
+        return parts.placeholder("Nothing was measured.")
     low, high = samples(measured["throughput_low"]), samples(measured["throughput_high"])
     known: list[tuple[str, parts.Child]] = [
         ("Throughput", f"{samples(measured['throughput'])} samples/s ({low} to {high}, 95 %)"),
         ("Windows", windows_measured(measured, windows)),
         (
-            "Step",
+            "Step time",
             f"{cell(measured['step_ms'])} ms, spread {percent(measured['step_ms_spread'])} %",
         ),
         ("Waiting for data (%)", percent(measured["data_wait_share"])),
@@ -107,14 +109,21 @@ def _diagnosis(diagnosis: dict[str, Any] | None) -> Component | None:
     if diagnosis is None:
         return None
     rows = [
-        [words, percent(diagnosis["shares"][name]), diagnosed.how(name, diagnosis)]
-        for name, words in diagnosed.SHARES.items()
+        [
+            words,
+            percent(diagnosis["shares"][name]),
+            diagnosis_text.source_of_share(name, diagnosis),
+        ]
+        for name, words in diagnosis_text.SHARES.items()
     ]
     columns = ("Of a step", "Share (%)", "How it is known")
-    told = (("What to do", diagnosis["advice"]), ("In your code", diagnosed.findings(diagnosis)))
+    told = (
+        ("What to do", diagnosis["advice"]),
+        ("In your code", diagnosis_text.findings(diagnosis)),
+    )
     return parts.section(
         "What limits the step",
-        parts.facts(diagnosed.facts(diagnosis)),
+        parts.facts(diagnosis_text.facts(diagnosis)),
         parts.table(columns, rows, columns[1:2]),
         *(parts.facts([(heading, parts.lines(texts))]) for heading, texts in told if texts),
     )
@@ -123,14 +132,18 @@ def _diagnosis(diagnosis: dict[str, Any] | None) -> Component | None:
 def _plan(trial: dict[str, Any]) -> Component:
     changes = trial["changes"]
     rows = [
-        [knob, cell(changes[knob]["baseline"] if knob in changes else value), cell(value)]
+        [
+            knob,
+            knob_value(changes[knob]["baseline"] if knob in changes else value),
+            knob_value(value),
+        ]
         for knob, value in sorted(trial["plan"].items(), key=lambda item: item[0] not in changes)
     ]
     rows = [[_marked(text, row[0] in changes) for text in row] for row in rows]
     return parts.table(("Knob", "Baseline", "This trial"), rows)
 
 
-def _marked(text: str, changed: bool) -> Component | str:  # noqa: FBT001  it is what is marked
+def _marked(text: str, changed: bool) -> Component | str:  # noqa: FBT001  the value to show
     return dmc.Text(text, fw=700, inherit=True, span=True) if changed else text
 
 

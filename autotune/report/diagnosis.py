@@ -1,4 +1,4 @@
-"""A diagnosis in words: the JSON form of `Diagnosis`, for the terminal and the pages."""
+"""Writes a diagnosis as text, from its JSON form, for the terminal and the dashboard."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -7,6 +7,7 @@ from typing import Any
 from autotune.report.words import UNKNOWN, percent
 from autotune.search_space.bound import Bound
 
+# The parts of a step, by their keys in `Diagnosis.shares`.
 SHARES = {
     "data": "waiting for data",
     "copy": "copying to the device",
@@ -17,6 +18,7 @@ SHARES = {
     "idle": "idle device",
     "other": "other",
 }
+# The kinds of findings, by their keys.
 _KINDS = {
     "graph_break": "graph break",
     "host_sync": "host synchronisation",
@@ -30,22 +32,22 @@ _KINDS = {
 
 
 def bound(diagnosis: dict[str, Any]) -> str:
-    """Return what bounds the step."""
+    """Return what limits the step, such as `launches`."""
     return UNKNOWN if diagnosis["bound"] is None else Bound(diagnosis["bound"]).words
 
 
 def facts(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield names and values: the bound with its evidence, FLOPs, the loader alone."""
+    """Yield (name, value) pairs: the bound with its evidence, FLOPs, speed of the loader alone."""
     yield "bound by", bound(diagnosis)
     yield "evidence", "\n".join(diagnosis["evidence"]) or _why_unknown(["bound"], diagnosis)
     yield "model FLOPs", _model_flops(diagnosis)
     loader, step = diagnosis["loader_samples_per_s"], diagnosis["step_samples_per_s"]
     if loader is not None and step is not None:
         yield "loader alone", f"{loader:,.4g} samples/s; the step without waiting: {step:,.4g}"
-    looks = "findings", "graph_breaks", "batch_loss"
-    unknown = [name for name in looks if name in diagnosis["unknown"]]
+    checks = "findings", "graph_breaks", "batch_loss"
+    unknown = [name for name in checks if name in diagnosis["unknown"]]
     if unknown:
-        yield "not looked at", _why_unknown(unknown, diagnosis)
+        yield "not checked", _why_unknown(unknown, diagnosis)
     if diagnosis["trace_path"] is not None:
         yield "trace", f"{diagnosis['trace_path']}, for ui.perfetto.dev or chrome://tracing"
     yield "took", f"{diagnosis['took_s']:.1f} s"
@@ -71,8 +73,8 @@ def _why_unknown(names: Iterable[str], diagnosis: dict[str, Any]) -> str:
     return f"unknown ({'; '.join(reasons)})"
 
 
-def how(share: str, diagnosis: dict[str, Any]) -> str:
-    """Return how a share of the step was obtained, or why it is unknown."""
+def source_of_share(share: str, diagnosis: dict[str, Any]) -> str:
+    """Return how a part's share of the step was measured, or why it is unknown."""
     if diagnosis["shares"][share] is None:
         why = diagnosis["unknown"].get(share) or diagnosis["unknown"].get("bound")
         return str(why or diagnosis["unknown"].get("everything", UNKNOWN))
@@ -80,7 +82,7 @@ def how(share: str, diagnosis: dict[str, Any]) -> str:
 
 
 def findings(diagnosis: dict[str, Any]) -> list[str]:
-    """Return what was found in the user's code, a line each, with what to do."""
+    """Return a line for each finding in the user's code: what, where, and what to do."""
     return [
         f"{_KINDS[finding['kind']]}{_where(finding)}: {finding['what']} -> {finding['advice']}"
         for finding in diagnosis["findings"]

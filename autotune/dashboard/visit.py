@@ -1,4 +1,4 @@
-"""Where the viewer is: the page's address, and their time zone."""
+"""The visit of a viewer: the address of the page, and their time zone."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
@@ -8,13 +8,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """An address within the dashboard.
+class Visit:
+    """The address of a page and the viewer's time zone.
 
     Attributes:
-        path: such as `/runs/3`.
-        query: what follows the question mark; the last value of each name.
-        zone: the viewer's time zone; UTC when their browser names none that is known here.
+        path: the path, such as `/runs/3`.
+        query: the parameters after the question mark; the last value of each name.
+        zone: the time zone; UTC when the browser names none that this machine knows.
     """
 
     path: str
@@ -23,7 +23,7 @@ class Where:
 
     @classmethod
     def of(cls, told: dict[str, Any] | None) -> Self:
-        """Read what the browser told: `path`, `search` and `zone`."""
+        """Build from what `REPORT_VISIT` of the shell returns: `path`, `search` and `zone`."""
         told = told or {}
         parsed = parse_qs(str(told.get("search") or "").removeprefix("?"))
         return cls(
@@ -33,7 +33,7 @@ class Where:
         )
 
     def time(self, iso: str | None) -> str:
-        """Return a time as ISO text in the viewer's zone; `-` for none."""
+        """Return an ISO time as `2026-01-31 23:59:59` in the viewer's zone; `-` for None."""
         if iso is None:
             return "-"
         return f"{datetime.fromisoformat(iso).astimezone(self.zone):%Y-%m-%d %H:%M:%S}"

@@ -1,4 +1,4 @@
-"""The near end of the fork server: starts it, hands it jobs, hears how they go and end."""
+"""The driver's side of the fork server: starts it, sends it jobs, receives what they yield."""
 
 import contextlib
 import json
@@ -18,37 +18,37 @@ from typing import Any, Self
 from autotune.dispatch.fork_server import IMPORT, RUN
 from autotune.dispatch.import_path import import_path
 from autotune.dispatch.job import Exit, Job
-from autotune.dispatch.mark import Scope
+from autotune.dispatch.run_resources import RunResources
 from autotune.errors import ClusterError
 
-# What trials need, in the order in which they need it; nothing here touches a device.
+# The modules that trials need, in this order; importing them touches no device.
 TRIAL_IMPORTS = ("torch", "autotune.trials.rank", "autotune.trials.probing.probe")
 COMPILER_IMPORTS = ("torch._dynamo", "torch._inductor.compile_fx")
 
 
-class ForkServer:
-    """A process that has imported what trials need. A context manager; gone when closed.
+class ForkServerProcess:
+    """The fork server's process, a context manager that ends it and all its jobs.
 
-    Starting returns at once; jobs wait until it is ready. What it runs dies with it.
+    The constructor starts it and returns at once; jobs wait until it is ready.
 
     Args:
-        scope: to which the server and all its jobs belong.
+        resources: of the run; its token and its folder are used.
         environment: of the jobs; None: this process's own.
-        cores: those it may use; torch takes their number for its threads.
+        cores: the CPU cores it may use, from which torch takes its number of threads; None: all.
     """
 
     def __init__(
         self,
-        scope: Scope,
+        resources: RunResources,
         *,
         environment: Mapping[str, str] | None = None,
         cores: frozenset[int] | None = None,
     ) -> None:
-        self.scope = scope
-        folder = tempfile.mkdtemp(dir=scope.folder)
+        self.resources = resources
+        folder = tempfile.mkdtemp(dir=resources.folder)
         self.address = str(Path(folder, "fork"))
         base = os.environ if environment is None else environment
-        self._environment = {**base, **scope.marks, **import_path()}
+        self._environment = {**base, **resources.environment, **import_path()}
         self._cores = cores
         self._modules: tuple[str, ...] = ()
         self._process = self._start()
@@ -62,7 +62,7 @@ class ForkServer:
             options = {
                 "socket": listener.fileno(),
                 "cores": allowed,
-                "folder": str(self.scope.folder),
+                "folder": str(self.resources.folder),
             }
             return subprocess.Popen(  # noqa: S603  our own module
                 [sys.executable, "-P", "-m", "autotune.dispatch.fork_server", json.dumps(options)],
@@ -74,13 +74,13 @@ class ForkServer:
                 start_new_session=True,
             )
 
-    def prepare(self, modules: tuple[str, ...]) -> None:
-        """Import `modules` before the next job; errors do not matter."""
+    def import_modules(self, modules: tuple[str, ...]) -> None:
+        """Import `modules` in the server before the next job; errors are ignored."""
         self._modules = tuple(dict.fromkeys((*self._modules, *modules)))
         _import(self.address, modules)
 
-    def revive(self) -> None:
-        """Start the server again with all its imports, if something has killed it."""
+    def restart_if_dead(self) -> None:
+        """Start the server again with all its imports, if it was killed."""
         if self._process.poll() is None:
             return
         self.close()
@@ -109,11 +109,11 @@ def _import(address: str, modules: tuple[str, ...]) -> None:
         connection.send_bytes(pickle.dumps((IMPORT, modules)))
 
 
-class Forked:
-    """A job on its way to a process of its own. A context manager; killed when left early.
+class ForkedJob:
+    """A job that a fork server runs, a context manager that kills it if it still runs.
 
     Raises:
-        ClusterError: when the server is gone.
+        ClusterError: when the fork server is gone.
     """
 
     def __init__(self, address: str, job: Job) -> None:
@@ -127,24 +127,27 @@ class Forked:
                 send_handle(self._control, writer.fileno(), None)
         except OSError as error:
             self.close()
-            raise _lost(address) from error
+            raise _server_gone(address) from error
 
-    def is_begun(self, timeout_s: float) -> bool:
-        """Return whether the server has come to it; it may import for a while before."""
+    def has_begun(self, timeout_s: float) -> bool:
+        """Return whether its process exists, after at most `timeout_s`.
+
+        A server that is still importing starts it later.
+        """
         return self._pid is not None or self._control.poll(timeout_s)
 
     def pid(self) -> int:
-        """Return the process's id, and its session's; waits until the server has forked it."""
+        """Wait until the process exists, and return its id, which is that of its session, too."""
         if self._pid is None:
             self._pid = self._receive()
         return self._pid
 
     def items(self, timeout_s: float | None = None) -> Iterator[Any]:
-        """Yield what the job yields, then its `Exit`; stop early after `timeout_s` of silence.
+        """Yield what the job yields, then its `Exit`; stop when nothing comes for `timeout_s`.
 
-        A process that the job forked may hold the pipe open, so its end is not waited for.
+        It ends with the process, not with the pipe, which a child of the process may hold open.
         """
-        if timeout_s is not None and not self.is_begun(timeout_s):
+        if timeout_s is not None and not self.has_begun(timeout_s):
             return
         self.pid()
         sources = [self._control, self._items]
@@ -156,12 +159,12 @@ class Forked:
             except EOFError:
                 sources.remove(self._items)
         code = self._receive()
-        yield from self._rest()
+        yield from self._buffered_items()
         yield Exit(code=code)
 
-    def _rest(self) -> Iterator[Any]:
+    def _buffered_items(self) -> Iterator[Any]:
         os.set_blocking(self._items.fileno(), False)
-        with contextlib.suppress(EOFError, OSError):  # the last word may be torn
+        with contextlib.suppress(EOFError, OSError):  # the last item may be incomplete
             while self._items.poll():
                 yield self._items.recv()
 
@@ -169,11 +172,11 @@ class Forked:
         try:
             number: int = self._control.recv()
         except (EOFError, OSError) as error:
-            raise _lost(self._address) from error
+            raise _server_gone(self._address) from error
         return number
 
     def close(self) -> None:
-        """Let go of the job; the server kills what is left of it. Safe to call twice."""
+        """Disconnect; the server then kills the job's processes. Safe to call twice."""
         self._control.close()
         self._items.close()
 
@@ -190,9 +193,9 @@ def _connect(address: str) -> Connection:
     try:
         connection: Connection = Client(address, family="AF_UNIX")
     except OSError as error:
-        raise _lost(address) from error
+        raise _server_gone(address) from error
     return connection
 
 
-def _lost(address: str) -> ClusterError:
+def _server_gone(address: str) -> ClusterError:
     return ClusterError(f"the process that starts trials is gone (nothing answers at {address})")

@@ -6,17 +6,23 @@ import time
 
 import pytest
 
-from autotune.dispatch.forked import COMPILER_IMPORTS, TRIAL_IMPORTS, Forked, ForkServer
+from autotune.dispatch.fork_client import (
+    COMPILER_IMPORTS,
+    TRIAL_IMPORTS,
+    ForkedJob,
+    ForkServerProcess,
+)
 from autotune.dispatch.job import Exit, Failure, Job
-from autotune.dispatch.mark import Scope, new_token
-from autotune.dispatch.reaper import TRIAL_VARIABLE, find, living
+from autotune.dispatch.mark import new_token
+from autotune.dispatch.reaper import TRIAL_VARIABLE, find_processes, living_processes
+from autotune.dispatch.run_resources import RunResources
 from autotune.errors import ClusterError
 
 
 @pytest.fixture(scope="module")
 def server(entries_importable):
     """One server for the tests that do not harm it."""
-    with Scope() as scope, ForkServer(scope) as forks:
+    with RunResources() as resources, ForkServerProcess(resources) as forks:
         yield forks
 
 
@@ -33,14 +39,14 @@ def job(tmp_path):
 
 def test_items_come_in_order_and_end_with_the_exit(server, job):
     """What the entry yields arrives, then how its process ended."""
-    with Forked(server.address, job("count", 3)) as forked:
+    with ForkedJob(server.address, job("count", 3)) as forked:
         assert list(forked.items(60.0)) == [0, 1, 2, Exit(code=0)]
 
 
 def test_each_job_is_a_process_of_its_own(server, job):
     """Nothing that one job changes is seen by the next."""
     for _ in range(2):
-        with Forked(server.address, job("change_the_world")) as forked:
+        with ForkedJob(server.address, job("change_the_world")) as forked:
             seen, _ = forked.items(60.0)
         assert seen == "untouched"
 
@@ -48,13 +54,13 @@ def test_each_job_is_a_process_of_its_own(server, job):
 @pytest.mark.parametrize(("how", "code"), [("exit 7", 7), ("signal 9", -9), ("signal 11", -11)])
 def test_the_exit_code_is_exact(server, job, how, code):
     """An exit's status and a signal's number are told apart and told."""
-    with Forked(server.address, job("die", how)) as forked:
+    with ForkedJob(server.address, job("die", how)) as forked:
         assert list(forked.items(60.0)) == ["dying", Exit(code=code)]
 
 
 def test_an_exception_of_the_entry_is_a_failure(server, job):
     """With its text and traceback."""
-    with Forked(server.address, job("broken")) as forked:
+    with ForkedJob(server.address, job("broken")) as forked:
         failure, end = forked.items(60.0)
     assert isinstance(failure, Failure)
     assert failure.error == "LookupError('a bug of ours')"
@@ -64,7 +70,7 @@ def test_an_exception_of_the_entry_is_a_failure(server, job):
 
 def test_a_grandchild_that_holds_the_pipe_delays_nothing(server, job):
     """The end is known when the process is gone, whoever inherited its end of the pipe."""
-    with Forked(server.address, job("leave_a_child")) as forked:
+    with ForkedJob(server.address, job("leave_a_child")) as forked:
         *_, end = forked.items(60.0)
         assert end == Exit(code=-9)
 
@@ -72,16 +78,16 @@ def test_a_grandchild_that_holds_the_pipe_delays_nothing(server, job):
 def test_leaving_a_job_kills_it_and_its_children(server, job):
     """Also those in a session of their own."""
     task = job("start_a_child_and_wait")
-    with Forked(server.address, task) as forked:
+    with ForkedJob(server.address, task) as forked:
         child = next(forked.items(60.0))
-        assert child in living()
-    _wait_until(lambda: not find(TRIAL_VARIABLE, task.token, forked.pid()))
-    assert child not in living()
+        assert child in living_processes()
+    _wait_until(lambda: not find_processes(TRIAL_VARIABLE, task.token, forked.pid()))
+    assert child not in living_processes()
 
 
 def test_silence_ends_the_waiting(server, job):
     """After `timeout_s` without a word, the items end without an `Exit`."""
-    with Forked(server.address, job("start_a_child_and_wait")) as forked:
+    with ForkedJob(server.address, job("start_a_child_and_wait")) as forked:
         child, *rest = forked.items(3.0)
     assert isinstance(child, int)
     assert rest == []
@@ -89,65 +95,65 @@ def test_silence_ends_the_waiting(server, job):
 
 def test_modules_are_imported_once_for_all(server, job):
     """What the server has imported, its jobs have; a module that fails harms nobody."""
-    server.prepare(("no_such_module", "this"))
-    with Forked(server.address, job("is_imported", "this")) as forked:
+    server.import_modules(("no_such_module", "this"))
+    with ForkedJob(server.address, job("is_imported", "this")) as forked:
         assert next(forked.items(60.0)) is True
 
 
 def test_a_server_unfit_to_fork_starts_jobs_afresh(job, entries_importable):
     """After an import that started a thread, a job gets a new interpreter, and works the same."""
-    with Scope() as scope, ForkServer(scope) as forks:
-        forks.prepare(("starts_a_thread", "this"))
+    with RunResources() as resources, ForkServerProcess(resources) as forks:
+        forks.import_modules(("starts_a_thread", "this"))
         task = job("is_imported", "this")
-        with Forked(forks.address, task) as forked:
-            assert forked.pid() in find(TRIAL_VARIABLE, task.token, forked.pid())
+        with ForkedJob(forks.address, task) as forked:
+            assert forked.pid() in find_processes(TRIAL_VARIABLE, task.token, forked.pid())
             assert list(forked.items(60.0)) == [False, Exit(code=0)]
 
 
 def test_torch_is_shared_and_no_device_touched(job, entries_importable):
     """What trials import leaves the server fit to fork: a job has torch and its compiler."""
-    with Scope() as scope, ForkServer(scope) as forks:
-        forks.prepare((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
-        with Forked(forks.address, job("is_imported", "torch._inductor.compile_fx")) as forked:
+    with RunResources() as resources, ForkServerProcess(resources) as forks:
+        forks.import_modules((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
+        with ForkedJob(forks.address, job("is_imported", "torch._inductor.compile_fx")) as forked:
             assert next(forked.items(300.0)) is True
-        with Forked(forks.address, job("look_only_variable")) as forked:
+        with ForkedJob(forks.address, job("look_only_variable")) as forked:
             assert next(forked.items(60.0)) is None
 
 
 def test_a_job_ends_with_its_server(job, entries_importable):
     """Also when the server had no time to end it, as on a node that Ray lost."""
     with (
-        Scope() as scope,
-        ForkServer(scope) as forks,
-        Forked(forks.address, job("loop_for_ever")) as forked,
+        RunResources() as resources,
+        ForkServerProcess(resources) as forks,
+        ForkedJob(forks.address, job("loop_for_ever")) as forked,
     ):
         assert next(forked.items(60.0)) == "looping"
         os.kill(forks._process.pid, signal.SIGKILL)
-        _wait_until(lambda: forked.pid() not in living())
+        _wait_until(lambda: forked.pid() not in living_processes())
 
 
 def test_a_dead_server_is_an_error_that_says_so(job, entries_importable):
     """Nobody waits for a server that is gone."""
-    with Scope() as scope, ForkServer(scope) as forks:
+    with RunResources() as resources, ForkServerProcess(resources) as forks:
         os.kill(forks._process.pid, signal.SIGKILL)
         forks._process.wait()
         with pytest.raises(ClusterError, match="the process that starts trials is gone"):
-            Forked(forks.address, job("count", 1)).pid()
+            ForkedJob(forks.address, job("count", 1)).pid()
 
 
 def test_a_dead_server_is_started_again(job, entries_importable):
     """At the same address, with all that it had imported; one that lives is left alone."""
-    with Scope() as scope, ForkServer(scope) as forks:
-        forks.prepare(("this",))
-        forks.prepare(("antigravity_no_such_module", "cmd"))
+    with RunResources() as resources, ForkServerProcess(resources) as forks:
+        forks.import_modules(("this",))
+        forks.import_modules(("antigravity_no_such_module", "cmd"))
         os.kill(forks._process.pid, signal.SIGKILL)
         forks._process.wait()
-        forks.revive()
+        forks.restart_if_dead()
         for module in ("this", "cmd"):
-            with Forked(forks.address, job("is_imported", module)) as forked:
+            with ForkedJob(forks.address, job("is_imported", module)) as forked:
                 assert next(forked.items(60.0)) is True
         before = forks._process
-        forks.revive()
+        forks.restart_if_dead()
         assert forks._process is before
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.dispatch import parcel
+from autotune.dispatch import workload_folder
 from autotune.errors import ClusterError
 
 
@@ -28,22 +28,22 @@ def folder(tmp_path):
 
 def test_sources_and_data_travel(folder, tmp_path):
     """Without environments, caches, databases and hidden files."""
-    parcel.pack(folder).unpack(tmp_path / "here")
+    workload_folder.pack_folder(folder).unpack(tmp_path / "here")
     found = {str(p.relative_to(tmp_path / "here")) for p in (tmp_path / "here").rglob("*.*")}
     assert found == {"model.py", "lib/layers.py", "data.bin"}
-    assert parcel.digest(tmp_path / "here") == parcel.digest(folder)
+    assert workload_folder.source_hash(tmp_path / "here") == workload_folder.source_hash(folder)
 
 
 def test_a_changed_source_is_noticed(folder):
     """A node with an older copy gets the new one."""
-    before = parcel.digest(folder)
+    before = workload_folder.source_hash(folder)
     (folder / "lib" / "layers.py").write_text("y = 3")
-    assert parcel.digest(folder) != before
-    assert parcel.digest(folder / "none") is None
+    assert workload_folder.source_hash(folder) != before
+    assert workload_folder.source_hash(folder / "none") is None
 
 
 def test_too_much_is_refused(folder, monkeypatch):
     """With what to do about it."""
-    monkeypatch.setattr(parcel, "MAX_BYTES", 50)
+    monkeypatch.setattr(workload_folder, "MAX_BYTES", 50)
     with pytest.raises(ClusterError, match="a folder of its own"):
-        parcel.pack(folder)
+        workload_folder.pack_folder(folder)

@@ -1,17 +1,17 @@
-"""How a diagnosis is printed: alone, or that of a baseline beside that of a winner."""
+"""Prints one diagnosis, or those of a baseline and a winner side by side."""
 
 from typing import Any
 
 from autotune.cli.output import print_facts, print_lines, print_table
-from autotune.report.diagnosed import SHARES, bound, facts, findings, how
+from autotune.report.diagnosis import SHARES, bound, facts, findings, source_of_share
 from autotune.report.words import percent
 
 
 def print_diagnosis(diagnosis: dict[str, Any]) -> None:
-    """Print one diagnosis, the JSON form of `Diagnosis`, with all of its evidence."""
+    """Print a diagnosis, given in its JSON form, with all of its evidence."""
     print_facts(facts(diagnosis))
     rows = [
-        (words, percent(diagnosis["shares"][name]), how(name, diagnosis))
+        (words, percent(diagnosis["shares"][name]), source_of_share(name, diagnosis))
         for name, words in SHARES.items()
     ]
     print_table(("of a step", "share (%)", "how it is known"), rows)
@@ -24,7 +24,7 @@ def print_diagnosis(diagnosis: dict[str, Any]) -> None:
 
 
 def print_side_by_side(diagnoses: dict[str, Any]) -> None:
-    """Print those that there are, of `baseline` and `winner`, in columns; nothing without any."""
+    """Print the diagnoses of `baseline` and `winner` in columns; one may be None, or both."""
     known = {name: found for name, found in diagnoses.items() if found is not None}
     if not known:
         return
@@ -38,4 +38,4 @@ def print_side_by_side(diagnoses: dict[str, Any]) -> None:
     print_table(("of a step", *known), rows)
     for name, found in known.items():
         if lines := findings(found):
-            print_lines(f"in your code, seen in the {name}:", *(f"  {line}" for line in lines))
+            print_lines(f"in your code, found in the {name}:", *(f"  {line}" for line in lines))

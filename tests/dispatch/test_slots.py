@@ -2,8 +2,8 @@
 
 import pytest
 
-from autotune.dispatch.seats import choose, visible_devices
-from autotune.dispatch.slot import SlotPlace
+from autotune.dispatch.slot_actor import SlotPlace
+from autotune.dispatch.slots import choose, visible_devices
 
 FREE = {0: "a", 1: "a", 2: "b", 3: "b", 4: "b"}
 

@@ -1,0 +1,56 @@
+"""Arguments and options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.errors import UsageError
+
+Model = Annotated[Path, typer.Argument(help="The workload: your model.py.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or id, or `last`.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        help="A file or database URL.  [default: autotune.db]",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
+GpusPerTrial = Annotated[
+    int,
+    typer.Option(
+        "--gpus-per-trial", min=1, help="Devices of a trial; without GPUs, CPU processes."
+    ),
+]
+PlanToMeasure = Annotated[
+    Path | None, typer.Option("--plan", help="A plan file; default: the baseline.")
+]
+Knobs = Annotated[
+    str | None, typer.Option("--knobs", help="Vary only these knobs, separated by commas.")
+]
+Fix = Annotated[list[str] | None, typer.Option("--fix", help="Give a knob one value: knob=value.")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", help="Add a value that is left out by default, such as fp8 or step."),
+]
+WidestNumerics = Annotated[
+    str,
+    typer.Option(
+        "--numerics",
+        help="Largest change of the computed numbers: exact, rounding or precision.",
+    ),
+]
+
+
+def check_one_format(*, as_json: bool, as_csv: bool) -> None:
+    """Refuse `--json` together with `--csv`.
+
+    Raises:
+        UsageError: when both are given.
+    """
+    if as_json and as_csv:
+        raise UsageError("--json and --csv exclude each other; choose one")
