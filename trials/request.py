@@ -8,8 +8,8 @@ from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.result import Phase, Purpose
 
-COMPARED_STEPS = 8
-"""Optimizer steps of a numerics check, of the plan and of its twin."""
+COMPARED_STEPS = 2
+"""Optimizer steps of a numerics check that are compared, after one or a few that are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from autotune.trials.diagnosis import Diagnosis
+from autotune.trials.numerics_report import NumericsReport
 
 
 class Outcome(enum.Enum):
@@ -134,27 +135,6 @@ class Measurement:
         return math.log(self.throughput_high / self.throughput_low) / 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumericsReport:
-    """Losses of a plan beside eager fp32 on the same batches from the same start.
-
-    Attributes:
-        reference_losses, plan_losses: one per compared step.
-        tolerance: largest relative difference that the plan's class allows.
-        worst: the largest relative difference seen.
-    """
-
-    reference_losses: tuple[float, ...]
-    plan_losses: tuple[float, ...]
-    tolerance: float
-    worst: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the plan trains like the reference, within its class."""
-        return self.worst <= self.tolerance
-
-
 def is_disk_full(error: str | None) -> bool:
     """Whether an error's text says so; it is nothing that a plan could be blamed for.
 
@@ -203,6 +183,7 @@ class TrialResult:
             **asdict(self),
             "outcome": self.outcome.value,
             "phase": self.phase.value,
+            "numerics": self.numerics and self.numerics.to_dict(),
             "diagnosis": self.diagnosis and self.diagnosis.to_dict(),
         }
 
@@ -218,13 +199,7 @@ class TrialResult:
                 "phase": Phase(values["phase"]),
                 "diagnosis": diagnosis and Diagnosis.from_dict(diagnosis),
                 "measurement": measurement and measurement_from_dict(measurement),
-                "numerics": numerics
-                and NumericsReport(
-                    reference_losses=tuple(numerics["reference_losses"]),
-                    plan_losses=tuple(numerics["plan_losses"]),
-                    tolerance=numerics["tolerance"],
-                    worst=numerics["worst"],
-                ),
+                "numerics": numerics and NumericsReport.from_dict(numerics),
             }
         )
 

@@ -20,7 +20,8 @@ from autotune.storage.query import read_only_query
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
 from autotune.trials.diagnosis import Bound, Diagnosis, Finding, FindingKind, Shares
-from autotune.trials.result import NumericsReport, Outcome, Phase, Purpose, TrialResult
+from autotune.trials.numerics_report import Deviation, NumericsReport, Part
+from autotune.trials.result import Outcome, Phase, Purpose, TrialResult
 
 BF16 = Plan.of({"precision": "bf16", "workers": 4, "pin_memory": True, "prefetch": 2})
 WINNER = Winner(
@@ -105,14 +106,20 @@ def test_a_failed_trial_comes_back_as_it_was(store, new_run):
 
 
 def test_a_numerics_check_comes_back_as_it_was(store, new_run):
-    """Losses of a comparison survive, and one that is not a number fails the check."""
+    """Losses and deviations survive, and one that is not finite fails the check."""
     run = store.create_run(new_run())
+    near, far = (
+        Deviation(part=Part.LOSS, what="loss", seen=seen, allowed=0.1, by_itself=0.01)
+        for seen in (0.07, math.inf)
+    )
     good = NumericsReport(
-        reference_losses=(2.0, 1.5), plan_losses=(2.0, 1.6), tolerance=0.1, worst=0.07
+        reference_losses=(2.0, 1.5),
+        plan_losses=(2.0, 1.6),
+        deviations=(near,),
+        format="bf16",
+        seconds=3.0,
     )
-    bad = NumericsReport(
-        reference_losses=(2.0,), plan_losses=(math.nan,), tolerance=0.1, worst=math.inf
-    )
+    bad = NumericsReport(reference_losses=(2.0,), plan_losses=(math.nan,), deviations=(near, far))
     for number, report in enumerate((good, bad), start=1):
         result = TrialResult(outcome=Outcome.OK, numerics=report)
         _finish(store, run.id, number, BF16, result, Purpose.NUMERICS)

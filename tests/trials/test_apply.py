@@ -470,7 +470,8 @@ def test_the_numerics_check_can_fail(write_workload, run_plan):
     assert report is not None
     # Linear gives bf16, and the branch above multiplies its error: the losses part.
     assert not report.passed
-    assert report.worst > report.tolerance
+    assert report.worst is not None
+    assert report.worst.seen > report.worst.allowed
 
 
 def test_the_tolerance_follows_the_widest_class():
@@ -649,7 +650,8 @@ def test_a_plan_trains_as_itself(case, write_workload, run_plan):
     path = write_workload(NOT_TORCHS[case])
     report = run_plan(path, {}, compare_with={"batch_size": 4}).numerics
     assert report is not None
-    assert report.worst == 0.0
+    assert [found.seen for found in report.deviations] == [0.0] * len(report.deviations)
+    assert len(report.deviations) >= 5
 
 
 def test_a_plan_with_an_unknown_knob_is_refused(write_workload):
