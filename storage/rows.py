@@ -12,9 +12,9 @@ from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, W
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
+from autotune.trials.numerics_report import NumericsReport
 from autotune.trials.result import (
     Measurement,
-    NumericsReport,
     Outcome,
     Phase,
     Purpose,
@@ -85,7 +85,7 @@ def fill_result(row: TrialRow, result: TrialResult) -> None:
     for name in AS_IS:
         setattr(row, name, getattr(result, name))
     if result.numerics is not None:
-        row.numerics = asdict(result.numerics)
+        row.numerics = result.numerics.to_dict()
     if result.diagnosis is not None:
         row.diagnosis = strict(result.diagnosis.to_dict())
     if result.measurement is not None:
@@ -126,7 +126,7 @@ def _result(row: TrialRow, windows: list[WindowRow]) -> TrialResult | None:
         phase=Phase(row.phase),
         cause=None if row.cause is None else Cause(row.cause),
         measurement=_measurement(row, windows),
-        numerics=None if row.numerics is None else _numerics(row.numerics),
+        numerics=None if row.numerics is None else NumericsReport.from_dict(row.numerics),
         diagnosis=None if row.diagnosis is None else Diagnosis.from_dict(row.diagnosis),
         **{name: getattr(row, name) for name in AS_IS if getattr(row, name) is not None},
     )
@@ -144,16 +144,3 @@ def _measurement(row: TrialRow, windows: list[WindowRow]) -> Measurement | None:
 
 def _window(row: WindowRow) -> Window:
     return Window(**{field.name: getattr(row, field.name) for field in fields(Window)})
-
-
-def _numerics(values: dict[str, Any]) -> NumericsReport:
-    return NumericsReport(
-        reference_losses=_losses(values["reference_losses"]),
-        plan_losses=_losses(values["plan_losses"]),
-        tolerance=values["tolerance"],
-        worst=math.nan if values["worst"] is None else values["worst"],
-    )
-
-
-def _losses(values: list[float | None]) -> tuple[float, ...]:
-    return tuple(math.nan if value is None else value for value in values)

@@ -31,9 +31,9 @@ from autotune.storage.records import NewRun, RunState, Winner
 from autotune.storage.store import TrialStore
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
+from autotune.trials.numerics_report import Deviation, NumericsReport, Part
 from autotune.trials.result import (
     Measurement,
-    NumericsReport,
     Outcome,
     Phase,
     Purpose,
@@ -160,12 +160,20 @@ class StoreContract:
         assert stored(store, *results) == results
 
     def test_a_numerics_check_comes_back_as_it_was(self, store: TrialStore) -> None:
-        """Losses of a comparison survive, and one that is not a number fails the check."""
+        """Losses and deviations survive, and one that is not finite fails the check."""
+        near, far = (
+            Deviation(part=Part.LOSS, what="loss", seen=seen, allowed=0.1, by_itself=0.01)
+            for seen in (0.07, math.inf)
+        )
         good = NumericsReport(
-            reference_losses=(2.0, 1.5), plan_losses=(2.0, 1.6), tolerance=0.1, worst=0.07
+            reference_losses=(2.0, 1.5),
+            plan_losses=(2.0, 1.6),
+            deviations=(near,),
+            format="bf16",
+            seconds=3.0,
         )
         bad = NumericsReport(
-            reference_losses=(2.0,), plan_losses=(math.nan,), tolerance=0.1, worst=math.inf
+            reference_losses=(2.0,), plan_losses=(math.nan,), deviations=(near, far)
         )
         reports = [TrialResult(outcome=Outcome.OK, numerics=report) for report in (good, bad)]
         first, second = (result.numerics for result in stored(store, *reports))

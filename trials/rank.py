@@ -14,7 +14,7 @@ from autotune.trials.applying.apply import build_step
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
 from autotune.trials.measuring.meter import Meter
-from autotune.trials.measuring.numerics import compare
+from autotune.trials.numerics.check import compare
 from autotune.trials.process_group import ALONE, device_of, end_process_group, join
 from autotune.trials.profiling.diagnose import Subject, diagnose
 from autotune.trials.request import TrialRequest

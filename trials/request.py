@@ -9,8 +9,8 @@ from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.result import Phase, Purpose
 
-COMPARED_STEPS = 8
-"""Optimizer steps of a numerics check, under the plan and under the reference."""
+COMPARED_STEPS = 2
+"""Optimizer steps of a numerics check that are compared, after one or a few that are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

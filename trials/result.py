@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
+from autotune.trials.numerics_report import NumericsReport
 
 
 class Outcome(enum.Enum):
@@ -134,27 +135,6 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumericsReport:
-    """Losses of a plan beside eager fp32 on the same batches from the same start.
-
-    Attributes:
-        reference_losses, plan_losses: one per compared step.
-        tolerance: largest relative difference that the plan's class allows.
-        worst: the largest relative difference seen.
-    """
-
-    reference_losses: tuple[float, ...]
-    plan_losses: tuple[float, ...]
-    tolerance: float
-    worst: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the plan trains like the reference, within its class."""
-        return self.worst <= self.tolerance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
     """How a trial ended.
 
@@ -196,6 +176,7 @@ class TrialResult:
             "outcome": self.outcome.value,
             "phase": self.phase.value,
             "cause": self.cause and self.cause.value,
+            "numerics": self.numerics and self.numerics.to_dict(),
             "diagnosis": self.diagnosis and self.diagnosis.to_dict(),
         }
 
@@ -212,13 +193,7 @@ class TrialResult:
                 "cause": cause and Cause(cause),
                 "diagnosis": diagnosis and Diagnosis.from_dict(diagnosis),
                 "measurement": measurement and measurement_from_dict(measurement),
-                "numerics": numerics
-                and NumericsReport(
-                    reference_losses=tuple(numerics["reference_losses"]),
-                    plan_losses=tuple(numerics["plan_losses"]),
-                    tolerance=numerics["tolerance"],
-                    worst=numerics["worst"],
-                ),
+                "numerics": numerics and NumericsReport.from_dict(numerics),
             }
         )
 

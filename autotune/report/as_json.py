@@ -14,7 +14,8 @@ from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
 from autotune.storage.query import QueryResult
 from autotune.storage.records import RunRecord, TrialRecord, Winner
-from autotune.trials.result import Measurement, NumericsReport, Outcome, Purpose, TrialResult
+from autotune.trials.numerics_report import NumericsReport
+from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 
 
 def run_view(run: RunRecord) -> dict[str, Any]:
@@ -79,9 +80,9 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
     `cause` (one of `Cause`; null where the outcome says all), `error`, `phase`, `plan`,
     `changes` (see `changes_view`), `measurement` (the fields of `Measurement` without its
     windows, and `memory_bytes`; null without one), `numerics` (the fields of `NumericsReport`,
-    and `passed`; null without one), `diagnosis` (the fields of `Diagnosis`; null without one),
-    `requested_bytes`, `user_error`, `started_at`, `finished_at`, `overhead_s`, `total_s`,
-    `log_path`.
+    `passed` and `summary`; null without one), `diagnosis` (the fields of `Diagnosis`; null
+    without one), `requested_bytes`, `user_error`, `started_at`, `finished_at`, `overhead_s`,
+    `total_s`, `log_path`.
     """
     result = trial.result
     measurement = None if result is None else result.measurement
@@ -209,7 +210,7 @@ def _measurement(measurement: Measurement) -> dict[str, Any]:
 
 
 def _numerics(numerics: NumericsReport) -> dict[str, Any]:
-    return {**asdict(numerics), "passed": numerics.passed}
+    return {**numerics.to_dict(), "passed": numerics.passed, "summary": numerics.summary}
 
 
 def _diagnosis(result: TrialResult) -> dict[str, Any] | None:

@@ -129,4 +129,4 @@ def test_ctrl_c_during_the_numerics_check_leaves_no_winner_unchecked():
 
     _, winner = interrupted(table, is_time)
     assert winner.confirmed
-    assert any(remark.startswith("numerics: losses within") for remark in winner.remarks)
+    assert any(remark.startswith("numerics: gradients within") for remark in winner.remarks)

@@ -21,10 +21,10 @@ from autotune.search_space.space import Narrowing, Space, build_space
 from autotune.storage.memory import MemoryStore
 from autotune.storage.records import NewRun, RunRecord
 from autotune.storage.store import TrialStore
+from autotune.trials.numerics_report import Deviation, NumericsReport, Part
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import (
     Measurement,
-    NumericsReport,
     Outcome,
     Phase,
     Purpose,
@@ -234,8 +234,11 @@ def ok(
 
 def passed(worst: float = 0.001, tolerance: float = 0.05) -> NumericsReport:
     """Return a numerics report; fails when `worst` is above `tolerance`."""
+    found = Deviation(
+        part=Part.GRADIENTS, what="gradients", seen=worst, allowed=tolerance, by_itself=0.01
+    )
     return NumericsReport(
-        reference_losses=(2.0, 1.0), plan_losses=(2.0, 1.0), tolerance=tolerance, worst=worst
+        reference_losses=(2.0, 1.0), plan_losses=(2.0, 1.0), deviations=(found,), format="bf16"
     )
 
 

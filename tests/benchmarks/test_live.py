@@ -57,7 +57,7 @@ def measured(throughput, diagnosis=None):
     return TrialResult(outcome=Outcome.OK, measurement=measurement, diagnosis=diagnosis)
 
 
-COMPARED = NumericsReport(reference_losses=(1.0,), plan_losses=(1.0,), tolerance=0.1, worst=0.0)
+COMPARED = NumericsReport(reference_losses=(1.0,), plan_losses=(1.0,))
 TRIALS = [
     (Purpose.BASELINE, BASELINE, measured(100.0, Diagnosis(took_s=3.0)), 10, 20),
     (Purpose.PRESET, FASTER, measured(150.0, undiagnosed("late")), 20, 27),

@@ -83,25 +83,22 @@ def numerics_remark(plan: Plan, history: History) -> str:
     result, report = ran[-1].result, ran[-1].result.numerics
     if report is None:
         return f"numerics not checked: the check ended as {result.outcome.value} ({result.error})"
+    if report.unchecked:
+        return f"numerics not checked: {report.unchecked}"
     batch = ran[-1].plan["batch_size"]
     where = "" if batch == plan["batch_size"] else f", at batch {batch}"
-    return (
-        f"numerics: losses within {report.worst:.2%} of eager fp32 on the same batches "
-        f"({report.tolerance:.2%} allowed{where})"
-    )
+    return f"numerics: {report.summary}{where}"
 
 
 def _has_report(plan: Plan, history: History) -> bool:
-    return any(trial.result.numerics for trial in checks(plan, history))
+    reports = (trial.result.numerics for trial in checks(plan, history))
+    return any(report and not report.unchecked for report in reports)
 
 
 def _failure(trial: Done) -> str | None:
     report = trial.result.numerics
     if report is not None and not report.passed:
-        return (
-            f"its losses differ from eager fp32 by {report.worst:.2%}, "
-            f"more than the {report.tolerance:.2%} that its settings allow"
-        )
+        return f"numerics: {report.summary}"
     if trial.result.outcome is Outcome.DIVERGED:
         return "its loss does not stay finite where eager fp32 was to be compared"
     return None
@@ -141,7 +138,7 @@ def _check(plan: Plan, history: History) -> Proposal:
     return Proposal(
         plan=plan,
         purpose=Purpose.NUMERICS,
-        reason="are its losses those of eager fp32 on the same batches?",
+        reason="are its steps those of eager fp32 from the same weights?",
         compare_with=reference(plan, history),
     )
 

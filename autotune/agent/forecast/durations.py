@@ -91,7 +91,8 @@ def _compared_s(plan: Plan, history: History) -> float:
     twin = history.baseline.throughput
     own = history.measured[plan].throughput if plan in history.measured else twin
     samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
-    return COMPARED_STEPS * samples * (1 / twin + 1 / own)
+    # The twin takes them twice, and both take one that is not compared.
+    return (COMPARED_STEPS + 1) * samples * (2 / twin + 1 / own)
 
 
 def confirmation_s(plan: Plan, history: History, hardware: Hardware) -> float:
