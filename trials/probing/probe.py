@@ -18,9 +18,10 @@ from autotune.trials.probing.loader import with_dataset_facts
 from autotune.trials.probing.machine import compiler_problem, has_bf16, has_fp16
 from autotune.trials.probing.model import with_model_facts
 from autotune.trials.probing.optimizer import with_late_gradients, with_optimizer_facts
-from autotune.trials.probing.source import load_noting_imports, source_hash
+from autotune.trials.probing.source import Imports, source_hash
 from autotune.trials.request import ProbeRequest, Rejection
 from autotune.trials.seeding import seed_all
+from autotune.trials.workload import load_workload
 
 
 def answer(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection]:
@@ -40,7 +41,9 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         WorkloadError: when it breaks its contract or raises.
     """
     seed_all(seed)
-    workload, imports = load_noting_imports(path)
+    imports = Imports()
+    workload = load_workload(path)
+    imports.note()
     dataset = workload.build_dataset()
     num_samples = dataset_len(dataset)
     batch_size, remarks = baseline_batch_size(workload, num_samples)
@@ -56,7 +59,6 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         compiler_problem=compiler_problem(hardware),
         bf16=has_bf16(hardware),
         fp16=has_fp16(hardware),
-        imports=imports,
         remarks=remarks,
     )
     facts = with_model_facts(facts, model, find_blocks(model, workload))
@@ -66,4 +68,4 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     if facts.varies:
         facts = with_late_gradients(facts, optimizer, model)
     facts = with_dataset_facts(facts, dataset, seed)
-    return replace(facts, source_hash=source_hash(path))
+    return replace(facts, imports=imports.note(), source_hash=source_hash(path))

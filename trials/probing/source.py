@@ -1,26 +1,33 @@
 """The source of a workload: the modules that it imports, and a hash of its own files."""
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
 from autotune.trials.forkable import is_forkable
-from autotune.trials.workload import Workload, load_workload, own_modules
+from autotune.trials.workload import own_modules
 
 
-def load_noting_imports(path: Path) -> tuple[Workload, tuple[str, ...]]:
-    """Load the workload; return it with the installed modules that it imports.
+class Imports:
+    """Notes the installed modules that a workload imports, from its creation on.
 
-    A process that imports these before a trial is forked saves the trial's time. There are none
-    where a process can no longer be forked after importing them.
-
-    Raises:
-        WorkloadError: when it cannot be imported or breaks its contract.
+    A process that imports these before a trial is forked saves the trial's time. Libraries import
+    many of their modules only when a model is built, so the notes are taken twice.
     """
-    before = set(sys.modules)
-    workload = load_workload(path)
-    forkable, imports = is_forkable(), _installed(set(sys.modules) - before)
-    return workload, imports if forkable else ()
+
+    def __init__(self) -> None:
+        # Lets torch ask for devices without touching one, as files do that choose their device
+        # when they are imported: a touched CUDA device makes every fork unfit for CUDA.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        self._before = set(sys.modules)
+        self._noted: tuple[str, ...] = ()
+
+    def note(self) -> tuple[str, ...]:
+        """Return what was imported while this process can be forked as if it had not been."""
+        if is_forkable():
+            self._noted = _installed(set(sys.modules) - self._before)
+        return self._noted
 
 
 def source_hash(path: Path) -> str:
@@ -32,7 +39,6 @@ def source_hash(path: Path) -> str:
 
 
 def _installed(names: set[str]) -> tuple[str, ...]:
-    """Return the installed packages and their direct modules among the names of modules."""
+    """Return the installed modules among the names, packages before what is in them."""
     files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in names}
-    near = [name for name in names if name.count(".") <= 1 and "site-packages" in files[name]]
-    return tuple(sorted(near))
+    return tuple(sorted(name for name in names if "site-packages" in files[name]))
