@@ -4,9 +4,10 @@ import math
 from dataclasses import replace
 
 from autotune.agent.conclusion.confirm import Ending
+from autotune.agent.done import lengths_s
 from autotune.agent.forecast.durations import uncached_s, wall_clock_s
 from autotune.agent.forecast.speed import Forecast
-from autotune.agent.history import SEARCH, History, lengths_s
+from autotune.agent.history import SEARCH, History
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
@@ -47,6 +48,7 @@ class Agenda:
         self._settings, self._budget, self._observer = settings, budget, observer
         self._num_ranks = stages[-1].space.num_ranks
         self._num_over = _num_over(stages, journal)
+        self._num_failed_checks = self.history.verdicts.num_failed
         self._why_over = ""
 
     @property
@@ -70,8 +72,17 @@ class Agenda:
             self._end_stage(stage)
         if self._journal.running or self._end_s <= 0:
             return None
+        if self.history.verdicts.num_failed > self._num_failed_checks:
+            return self._search_on(num_free)
         proposal = self._ending.next(self.history, self._end_s)
         return proposal and replace(proposal, num_ranks=self._num_ranks)
+
+    def _search_on(self, num_free: int) -> Proposal | None:
+        """Search again, without what failed its numerics check since the search was over."""
+        self._num_failed_checks = self.history.verdicts.num_failed
+        self._num_over = len(self._stages) - 1
+        self._observer.on_note("a numerics check failed: the search goes on without what failed")
+        return self.next(num_free)
 
     def limit(self, proposal: Proposal) -> tuple[float, Cause]:
         """Return the seconds that a trial may take, which `next` has just proposed, and why."""

@@ -4,92 +4,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from autotune.agent.done import Done
 from autotune.agent.objectives.objective import Figures, Objective
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.startup import Process, StartUps
+from autotune.agent.verdicts import Verdicts
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import Space
-from autotune.storage.records import TrialRecord
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
-from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
+from autotune.trials.result import Measurement, Outcome, Purpose
 
 SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
 MAX_LOST = 2  # a trial that the infrastructure lost, or that took too long, is tried once more
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """A trial that ended, on `num_ranks` devices."""
-
-    number: int
-    plan: Plan
-    purpose: Purpose
-    reason: str
-    result: TrialResult
-    num_ranks: int = 1
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether it has a throughput; failures and numerics checks have none."""
-        return self.result.measurement is not None
-
-    @property
-    def throughput(self) -> float:
-        """Samples per second over all ranks.
-
-        Raises:
-            LookupError: when nothing was measured; `is_measured` tells.
-        """
-        if self.result.measurement is None:
-            raise LookupError(f"trial {self.number} has no throughput: nothing was measured")
-        return self.result.measurement.throughput
-
-    @property
-    def total_s(self) -> float | None:
-        """Wall clock from submission to the device being free again, None where unknown."""
-        return self.result.total_s
-
-    @property
-    def undiagnosed_s(self) -> float:
-        """The same without its diagnosis, which the next trial of the plan will not have.
-
-        Raises:
-            LookupError: when it is unknown.
-        """
-        if self.total_s is None:
-            raise LookupError(f"trial {self.number} does not say how long it took")
-        diagnosis = self.result.diagnosis
-        return self.total_s - (diagnosis.took_s if diagnosis else 0.0)
-
-    @property
-    def was_too_slow(self) -> bool:
-        """Whether it was ended because it took too long, and not for want of time."""
-        return self.result.outcome is Outcome.TIMEOUT or self.result.cause is Cause.TOO_SLOW
-
-
-def lengths_s(trials: Iterable[Done]) -> list[float]:
-    """Return how long the trials took, of those where that is known."""
-    return [trial.total_s for trial in trials if trial.total_s is not None]
-
-
-def done_from_records(records: list[TrialRecord]) -> tuple[Done, ...]:
-    """Return the trials of a stored run that ended."""
-    return tuple(
-        Done(
-            number=record.number,
-            plan=record.plan,
-            purpose=record.purpose,
-            reason=record.reason,
-            result=record.result,
-            num_ranks=record.num_ranks,
-        )
-        for record in records
-        if record.result is not None
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,14 +128,24 @@ class History:
         return self.objective.value(self.figures(trial), self.figures(self.baseline or trial))
 
     @cached_property
+    def verdicts(self) -> Verdicts:
+        """What the numerics checks say about plans."""
+        return Verdicts(self.of(Purpose.NUMERICS), self.space)
+
+    @cached_property
     def ranking(self) -> tuple[Done, ...]:
-        """Search trials measured to the end, best first, then those that are no good but fit."""
+        """The trials of `fastest` whose plans no numerics check speaks against."""
+        return tuple(t for t in self.fastest if not self.verdicts.rule_out(t.plan))
+
+    @cached_property
+    def fastest(self) -> tuple[Done, ...]:
+        """The search trials measured to the end that fit, by value, then by throughput."""
         fit = [t for t in self.search if t.is_measured and not _raced(t) and self.fits(t)]
         return tuple(sorted(fit, key=lambda t: (-self.value(t), -t.throughput, t.number)))
 
     @property
     def best(self) -> Done:
-        """The best that may win, where none may the fastest, or the baseline.
+        """The first of `ranking`; the baseline where nothing is in it.
 
         Raises:
             LookupError: before a baseline ran.

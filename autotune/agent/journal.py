@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from autotune.agent.history import Done, History
+from autotune.agent.done import Done
+from autotune.agent.history import History
 from autotune.agent.objectives.objective import Objective
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.proposal import Proposal

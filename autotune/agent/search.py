@@ -7,7 +7,8 @@ from autotune.agent.agenda import Agenda
 from autotune.agent.conclusion.conclude import conclude, unconfirmed
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.diagnosing import diagnosis_of
-from autotune.agent.history import History, done_from_records
+from autotune.agent.done import done_from_records
+from autotune.agent.history import History
 from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal

@@ -7,10 +7,11 @@ import pytest
 
 from autotune.agent import spaces
 from autotune.agent.conclusion.numerics import checks, needs_check
+from autotune.agent.done import Done
 from autotune.agent.forecast.memory import cannot_fit, expected_peak
 from autotune.agent.forecast.roofline import Roofline
 from autotune.agent.forecast.speed import Forecast
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.proposers.sharded import Adopted, Shardings
 from autotune.agent.spaces import check_devices, spaces_of, this_machine

@@ -2,8 +2,9 @@
 
 import pytest
 
+from autotune.agent.done import Done
 from autotune.agent.forecast.durations import check_s, expected_s
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.search_space.space import build_space
 from autotune.trials.result import Outcome, Purpose, TrialResult
 from tests.agent.world import GIB, GPT, GPU, ok, passed

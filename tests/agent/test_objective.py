@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent.conclusion.conclude import conclude
+from autotune.agent.done import Done
 from autotune.agent.forecast.memory import expected_peak
 from autotune.agent.forecast.prospects import Prospects, cannot_win
 from autotune.agent.forecast.speed import Outlook
-from autotune.agent.history import SEARCH, Done, History
+from autotune.agent.history import SEARCH, History
 from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.objectives.objective import Expected, Figures
 from autotune.agent.objectives.stored import objective_from

@@ -10,6 +10,7 @@ from autotune.agent.conclusion.explain import changes as explained
 from autotune.agent.conclusion.explain import remarks
 from autotune.agent.conclusion.finalists import choose, finalists
 from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
+from autotune.agent.done import Done
 from autotune.agent.forecast.durations import (
     check_s,
     expected_first_step_s,
@@ -20,7 +21,7 @@ from autotune.agent.forecast.loading import loading_of
 from autotune.agent.forecast.memory import cannot_fit, chance_to_fit, predicted_bytes
 from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.forecast.speed import Forecast
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.agent.preview import first_trials
 from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
 from autotune.agent.proposers.orders import SURE

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.agent.done import done_from_records
 from autotune.agent.forecast.memory import cannot_fit
-from autotune.agent.history import SEARCH, History, done_from_records
+from autotune.agent.history import SEARCH, History
 from autotune.clock import FakeClock
 from autotune.dispatch.replay import ReplayRunner
 from autotune.dispatch.table import read_table

@@ -6,8 +6,9 @@ import pytest
 
 from autotune.agent.conclusion.confirm import Ending
 from autotune.agent.conclusion.numerics import next_check
+from autotune.agent.done import Done
 from autotune.agent.forecast.soundness import chance_to_run
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.space import build_space
 from autotune.trials.cause import Cause

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from autotune.agent.conclusion.conclude import conclude
 from autotune.agent.conclusion.speedup import pooled
-from autotune.agent.history import SEARCH, Done, History
+from autotune.agent.done import Done
+from autotune.agent.history import SEARCH, History
 from autotune.errors import NothingRanError
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.interval import student_t

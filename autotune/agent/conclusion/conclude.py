@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from autotune.agent.conclusion.explain import baseline_remarks, changes, remarks
 from autotune.agent.conclusion.finalists import Confirmed, choose, confirmed, disqualified
-from autotune.agent.conclusion.numerics import is_suspect
-from autotune.agent.history import Done, History, conclusive
+from autotune.agent.done import Done
+from autotune.agent.history import History, conclusive
 from autotune.agent.objectives.objective import Figures, Objective
 from autotune.errors import NothingRanError
 from autotune.search_space.plan import Plan, describe_diff
@@ -86,7 +86,7 @@ def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) 
     interval = f"{best.speedup.ratio:.3f} [{best.speedup.low:.3f}, {best.speedup.high:.3f}]"
     shown = describe_diff(best.plan, baseline.plan)
     why = f"keep your baseline: the best other plan ({shown}) is {interval} times as fast"
-    if is_suspect(best.plan, history) and best.speedup.low > 1.0:
+    if history.verdicts.is_suspect(best.plan) and best.speedup.low > 1.0:
         why += (
             f", but another plan with precision={best.plan['precision']} failed its check of the "
             "numerics, and there was no time for this one's own; give a longer --budget"
@@ -188,13 +188,13 @@ def _why_kept(baseline: Done, history: History) -> str:
             f"does not fit either: it needs {size_in_words(needs)} of {size_in_words(cap)}, which "
             "is the limit less some headroom; give more --max-memory, or set a smaller BATCH_SIZE"
         )
-    sound = [trial for trial in history.ranking if not disqualified(trial.plan, history)]
+    sound = [trial for trial in history.fastest if not disqualified(trial.plan, history)]
     fastest = max((*sound, baseline), key=lambda trial: trial.throughput)
     return history.objective.why_kept(history.figures(fastest), history.figures(baseline))
 
 
 def _disqualified(history: History) -> tuple[str, ...]:
-    plans = dict.fromkeys(trial.plan for trial in history.ranking)
+    plans = dict.fromkeys(trial.plan for trial in history.fastest)
     found = [(plan, disqualified(plan, history)) for plan in plans]
     shown = [(describe_diff(plan, history.space.baseline), why) for plan, why in found if why]
     praise = history.objective.praise

@@ -4,14 +4,10 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autotune.agent.conclusion.numerics import (
-    is_suspect,
-    is_unchecked,
-    next_check,
-    numerics_failure,
-)
+from autotune.agent.conclusion.numerics import is_unchecked, next_check
 from autotune.agent.conclusion.speedup import Speedup, around, pooled
-from autotune.agent.history import Done, History
+from autotune.agent.done import Done
+from autotune.agent.history import History
 from autotune.agent.objectives.objective import Figures
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import FindingKind
@@ -133,7 +129,7 @@ def disqualified(plan: Plan, history: History) -> str | None:
             return f"it failed when it was run again ({outcome}: {trial.result.error})"
         if not history.fits(trial):
             return "it left too little memory free when it was run again"
-    return numerics_failure(plan, history) or _falls_short(plan, history)
+    return history.verdicts.failure(plan) or _falls_short(plan, history)
 
 
 def _falls_short(plan: Plan, history: History) -> str | None:
@@ -210,7 +206,7 @@ def choose(history: History, gain: float, *, checks_pass: bool = False) -> Confi
         entry
         for entry in repeated
         if history.objective.is_better(entry.figures, entry.baseline, entry.speedup.low)
-        and not is_suspect(entry.plan, history)
+        and not history.verdicts.is_suspect(entry.plan)
     ]
     if not better:
         return None

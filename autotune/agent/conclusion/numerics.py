@@ -1,16 +1,14 @@
 """The numerics check: is a fast plan still training the same model?"""
 
 from autotune.agent.forecast.memory import chance_to_fit
-from autotune.agent.history import Done, History, conclusive
+from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
-from autotune.search_space.knobs import BY_NAME, Numerics
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.knobs.ranks import casts_blocks
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome, Purpose
 
 _LIKELY = 0.5  # to fit
-_INEXACT = (Numerics.ROUNDING, Numerics.PRECISION)
 
 
 def next_check(plan: Plan, history: History) -> Proposal | None:
@@ -21,7 +19,7 @@ def next_check(plan: Plan, history: History) -> Proposal | None:
     """
     if not needs_check(plan, history):
         return None
-    ran = conclusive(checks(plan, history))
+    ran = conclusive(history.verdicts.checks(plan))
     if not ran and chance_to_fit(reference(plan, history), history) > _LIKELY:
         return _check(plan, history)
     smaller = _at_baseline_batch(plan, history)
@@ -38,37 +36,14 @@ def next_check(plan: Plan, history: History) -> Proposal | None:
 def needs_check(plan: Plan, history: History) -> bool:
     """Whether the plan changes more than exact settings, the batch aside."""
     baseline = history.space.baseline
-    settings = _signature(baseline, history)
+    settings = history.verdicts.signature(baseline)
     is_cast = casts_blocks(plan) != casts_blocks(baseline)
     return is_cast or any(plan.get(name, value) != value for name, value in settings)
 
 
-def checks(plan: Plan, history: History) -> list[Done]:
-    """Return the numerics checks of plans that compute the same numbers as `plan`."""
-    ran = history.of(Purpose.NUMERICS)
-    own = _computed(plan, history) if ran else None
-    return [trial for trial in ran if _computed(trial.plan, history) == own]
-
-
-def numerics_failure(plan: Plan, history: History) -> str | None:
-    """Return how the plan failed its check, None when it passed or had none."""
-    return next(filter(None, map(_failure, checks(plan, history))), None)
-
-
 def is_unchecked(plan: Plan, history: History) -> bool:
     """Whether the plan needs a check and none has told anything."""
-    return needs_check(plan, history) and not _has_report(plan, history)
-
-
-def is_suspect(plan: Plan, history: History) -> bool:
-    """Whether the plan was not checked itself and shares its precision with one that failed."""
-    if _has_report(plan, history):
-        return False
-    failed = [trial.plan for trial in history.of(Purpose.NUMERICS) if _failure(trial)]
-    baseline = history.space.baseline
-    return any(
-        plan["precision"] == other["precision"] != baseline["precision"] for other in failed
-    )
+    return needs_check(plan, history) and not history.verdicts.has_report(plan)
 
 
 def numerics_remark(plan: Plan, history: History) -> str:
@@ -77,7 +52,7 @@ def numerics_remark(plan: Plan, history: History) -> str:
         changed = plan["batch_size"] != history.space.baseline["batch_size"]
         but = "but for the batch size, " if changed else ""
         return f"numerics: nothing to check, {but}every changed setting computes the same numbers"
-    ran = checks(plan, history)
+    ran = history.verdicts.checks(plan)
     if not ran:
         return "numerics not checked: the run ended before it; a longer --budget has the time"
     result, report = ran[-1].result, ran[-1].result.numerics
@@ -88,35 +63,6 @@ def numerics_remark(plan: Plan, history: History) -> str:
     batch = ran[-1].plan["batch_size"]
     where = "" if batch == plan["batch_size"] else f", at batch {batch}"
     return f"numerics: {report.summary}{where}"
-
-
-def _has_report(plan: Plan, history: History) -> bool:
-    reports = (trial.result.numerics for trial in checks(plan, history))
-    return any(report and not report.unchecked for report in reports)
-
-
-def _failure(trial: Done) -> str | None:
-    report = trial.result.numerics
-    if report is not None and not report.passed:
-        return f"numerics: {report.summary}"
-    if trial.result.outcome is Outcome.DIVERGED:
-        return "its loss does not stay finite where eager fp32 was to be compared"
-    return None
-
-
-def _computed(plan: Plan, history: History) -> tuple[frozenset[tuple[str, Value]], bool]:
-    """What plans that compute the same numbers have in common."""
-    return _signature(plan, history), casts_blocks(plan)
-
-
-def _signature(plan: Plan, history: History) -> frozenset[tuple[str, Value]]:
-    """What the computed numbers depend on; batch and loader are not among it."""
-    own_knobs = dict(history.space.facts.user_knobs)
-    return frozenset(
-        (name, value)
-        for name, value in plan.items
-        if name in own_knobs or BY_NAME[name].numerics in _INEXACT
-    )
 
 
 def reference(plan: Plan, history: History) -> Plan:

@@ -2,7 +2,8 @@
 
 import statistics
 
-from autotune.agent.history import SEARCH, Done, History, lengths_s
+from autotune.agent.done import Done, lengths_s
+from autotune.agent.history import SEARCH, History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.knobs.compiler import (

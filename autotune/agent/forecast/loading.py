@@ -9,7 +9,8 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autotune.agent.history import Done, History
+from autotune.agent.done import Done
+from autotune.agent.history import History
 from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.plan import Plan
 

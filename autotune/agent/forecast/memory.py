@@ -4,7 +4,8 @@ import math
 import statistics
 from collections.abc import Mapping
 
-from autotune.agent.history import Done, History, but_batch
+from autotune.agent.done import Done
+from autotune.agent.history import History, but_batch
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs import Knob, is_compiled
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from autotune.agent.done import Done
 from autotune.agent.forecast.loading import computing_share
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.search_space.bound import Bound
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs import Knob

@@ -1,7 +1,8 @@
 """Whether a plan will run at all, going by those that did not for other reasons than memory."""
 
+from autotune.agent.done import Done
 from autotune.agent.forecast.durations import num_given_up
-from autotune.agent.history import MAX_LOST, Done, History
+from autotune.agent.history import MAX_LOST, History
 from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome

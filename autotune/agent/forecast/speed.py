@@ -18,9 +18,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.agent.done import Done
 from autotune.agent.forecast.loading import compute_s, loading_of
 from autotune.agent.forecast.roofline import Roofline
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.plan import Plan, Value

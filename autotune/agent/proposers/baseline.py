@@ -1,6 +1,7 @@
 """The baseline comes first: the user's own configuration, or what of it runs on this machine."""
 
-from autotune.agent.history import MAX_LOST, Done, History
+from autotune.agent.done import Done
+from autotune.agent.history import MAX_LOST, History
 from autotune.agent.proposal import Proposal
 from autotune.errors import NothingRanError, WorkloadError
 from autotune.search_space.knobs.ranks import LEAST_HELD, is_fsdp

@@ -23,6 +23,7 @@ class Objection(enum.Enum):
     TRIED = "it was tried"
     FAILURE = "what failed before would fail again"
     MEMORY = "it cannot fit in memory"
+    NUMERICS = "a check showed that it, or one like it, trains another model"
     OBJECTIVE = "it cannot be better than the best one"
     TIME = "the time left cannot pay for it"
 
@@ -75,6 +76,8 @@ class Gate:
             return Objection.FAILURE
         if cannot_fit(plan, history):
             return Objection.MEMORY
+        if history.verdicts.rule_out(plan):
+            return Objection.NUMERICS
         if history.baseline is not None and cannot_win(plan, history, self.hardware):
             return Objection.OBJECTIVE
         trial_s = max(least_s, expected_s(plan, history, self.hardware))

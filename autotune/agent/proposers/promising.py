@@ -5,12 +5,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from autotune.agent.done import Done
 from autotune.agent.forecast.durations import expected_s
 from autotune.agent.forecast.loading import waits_for_data
 from autotune.agent.forecast.memory import cannot_fit, chance_to_fit
 from autotune.agent.forecast.prospects import Prospect, Prospects
 from autotune.agent.forecast.soundness import chance_to_run
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.reasons import bound_acted_on, why_better
 from autotune.search_space.hardware import Hardware

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from autotune.agent.done import Done
 from autotune.agent.forecast.loading import wait_share, waits_for_data
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.search_space.knobs import Knob
 from autotune.search_space.plan import Value
 

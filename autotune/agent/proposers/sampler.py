@@ -18,7 +18,8 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.agent.history import Done, History
+from autotune.agent.done import Done
+from autotune.agent.history import History
 from autotune.agent.proposal import Proposal
 from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.plan import Plan, Value

@@ -7,8 +7,9 @@ compiled blocks, a scout's plan with less of it compiled where ranks cannot comp
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autotune.agent.done import Done
 from autotune.agent.focus import needs_one_device
-from autotune.agent.history import Done, History
+from autotune.agent.history import History
 from autotune.agent.proposal import Proposal
 from autotune.search_space.knobs.compiler import is_compiled, records_cuda_graphs
 from autotune.search_space.knobs.ranks import is_fsdp, sharding_speed
