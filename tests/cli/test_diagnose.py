@@ -54,7 +54,7 @@ MISTAKES = {
     "trace_folder": (["--trace", "no/such/trace.json"], "no file can be written there"),
     "ranks": (["--plan", "two.yaml"], "is for 2 ranks"),
     "no_plan": (["--plan", "none.yaml"], "none.yaml"),
-    "knob": (["--fix", "precision"], "names no value"),
+    "knob": (["--fix", "precision"], "has no value"),
 }
 
 

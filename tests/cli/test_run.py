@@ -83,7 +83,7 @@ COMMAND_LINES = {
     "missing_file": (["run", "none.py"], 3, "there is no file"),
     "budget_word": (["run", "model.py", "--budget", "soon"], 2, "write it like 90s, 15m or 1h30m"),
     "budget_zero": (["run", "model.py", "--budget", "0"], 2, "too short"),
-    "fix_no_value": (["run", "model.py", "--fix", "precision"], 2, "names no value"),
+    "fix_no_value": (["run", "model.py", "--fix", "precision"], 2, "has no value"),
     "numerics": (["run", "model.py", "--numerics", "loose"], 2, "exact, rounding, precision"),
     "memory": (["run", "model.py", "--max-memory", "much"], 2, "write it like 40GiB"),
     "devices": (["run", "model.py", "--gpus-per-trial", "0"], 2, "--gpus-per-trial"),
@@ -94,17 +94,17 @@ COMMAND_LINES = {
     "no_samples": (
         ["run", "model.py", "--objective", "time-to-train"],
         2,
-        "add it like --train-samples 10M",
+        "for example --train-samples 10M",
     ),
     "lone_samples": (
         ["run", "model.py", "--train-samples", "10M"],
         2,
-        "add --objective time-to-train, or leave it out",
+        "add --objective time-to-train, or leave the option out",
     ),
     "other_samples": (
         ["run", "model.py", "--objective=memory", "--min-throughput=9", "--train-samples=10M"],
         2,
-        "--train-samples 10M means nothing to --objective memory",
+        "--train-samples 10M has no meaning with --objective memory",
     ),
     "zero_samples": (
         ["run", "model.py", "--objective=time-to-train", "--train-samples=0"],
@@ -120,7 +120,7 @@ COMMAND_LINES = {
     "lone_least": (
         ["run", "model.py", "--min-throughput", "90%"],
         2,
-        "add --objective memory, or leave it out",
+        "add --objective memory, or leave the option out",
     ),
     "zero_least": (
         ["run", "model.py", "--objective=memory", "--min-throughput=0"],
@@ -130,7 +130,7 @@ COMMAND_LINES = {
     "negative_least": (
         ["run", "model.py", "--objective=memory", "--min-throughput=-5%"],
         2,
-        "a part of the baseline's like 90%",
+        "a share of the baseline's like 90%",
     ),
     "word_least": (
         ["run", "model.py", "--objective=memory", "--min-throughput=nan"],

@@ -29,7 +29,7 @@ def test_a_port_in_use_is_explained(type_command):
     [
         (["--host", "203.0.113.1"], "use an address of this machine"),
         (["--host", "no such name"], "use an address of this machine"),
-        (["--token", "short"], "8 characters"),
+        (["--token", "short"], "use 8 or more"),
         (["--storage", "mysql://a/b"], "SQLite or PostgreSQL"),
     ],
 )
@@ -43,7 +43,9 @@ def test_a_mistake_is_explained(type_command, words, said):
 
 def test_a_missing_extra_is_named(type_command, monkeypatch):
     """With the exact line that installs it."""
-    monkeypatch.setattr(command, "NEEDED", (*command.NEEDED, "no_such_package"))
+    monkeypatch.setattr(
+        command, "REQUIRED_PACKAGES", (*command.REQUIRED_PACKAGES, "no_such_package")
+    )
     status, _, err = type_command("autotune", "dashboard")
     assert status == 2
     assert "pip install 'torch-autotune[dashboard]'" in err

@@ -51,7 +51,7 @@ def test_a_run_is_shown_whole(address, open_page, keep, run):
     page.locator("#best svg.recharts-surface").wait_for()
     page.locator("#trade-off svg.recharts-surface").first.wait_for()
     page.locator("#step-time svg.recharts-surface").first.wait_for()
-    assert page.locator("#effects").get_by_text("% of the spread").count() >= 1
+    assert page.locator("#effects").get_by_text("% of the variance").count() >= 1
     assert "crash" in page.locator("#failures").inner_text().lower()
     assert "schema_version" in page.locator("#plan").inner_text()
     keep(page, "run")
