@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent import spaces
-from autotune.agent.conclusion.numerics import checks, needs_check
+from autotune.agent.conclusion.numerics import needs_check
 from autotune.agent.done import Done
 from autotune.agent.forecast.memory import cannot_fit, expected_peak
 from autotune.agent.forecast.roofline import Roofline
@@ -128,8 +128,9 @@ def test_what_fsdp_computes_in_half_precision_has_a_check_of_its_own():
         result=TrialResult(outcome=Outcome.OK, numerics=passed()),
     )
     seen = replace(seen, done=(*seen.done, check))
-    assert checks(plan, seen)
-    assert not checks(seen.space.plan({"precision": "bf16", "sharding": "fsdp_zero2"}), seen)
+    assert seen.verdicts.checks(plan)
+    other = seen.space.plan({"precision": "bf16", "sharding": "fsdp_zero2"})
+    assert not seen.verdicts.checks(other)
 
 
 def test_casting_blocks_is_checked_where_the_precision_is_the_users_own():

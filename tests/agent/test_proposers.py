@@ -9,7 +9,6 @@ from autotune.agent.conclusion.confirm import flipped_back
 from autotune.agent.conclusion.explain import changes as explained
 from autotune.agent.conclusion.explain import remarks
 from autotune.agent.conclusion.finalists import choose, finalists
-from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
 from autotune.agent.done import Done
 from autotune.agent.forecast.durations import (
     check_s,
@@ -652,8 +651,8 @@ def test_a_failed_check_casts_doubt_on_unchecked_plans_of_the_same_precision():
         )
     ]
     seen = replace(seen, done=(*seen.done, *checked))
-    assert is_suspect(SPACE.plan({"precision": "bf16", "optimizer_impl": "fused"}), seen)
-    assert not is_suspect(SPACE.plan({"precision": "bf16", "workers": 2}), seen)
-    assert not is_suspect(SPACE.plan({"precision": "tf32"}), seen)
+    assert seen.verdicts.is_suspect(SPACE.plan({"precision": "bf16", "optimizer_impl": "fused"}))
+    assert not seen.verdicts.is_suspect(SPACE.plan({"precision": "bf16", "workers": 2}))
+    assert not seen.verdicts.is_suspect(SPACE.plan({"precision": "tf32"}))
     compiled = SPACE.plan({"precision": "bf16", "compile_mode": "default", "batch_size": 32})
-    assert "gradients 50.0% away from eager fp32" in numerics_failure(compiled, seen)
+    assert "gradients 50.0% away from eager fp32" in seen.verdicts.failure(compiled)
