@@ -36,6 +36,7 @@ from live_accounts import (  # noqa: E402
     seconds_by_phase,
 )
 
+from autotune.storage.figures import speedup_to_dict  # noqa: E402
 from autotune.storage.sql import open_store  # noqa: E402
 
 RESULTS = Path(__file__).parent / "live"
@@ -187,9 +188,9 @@ def winner_of(winner):
     return {
         "confirmed": winner.confirmed,
         "kept_baseline": winner.kept_baseline,
-        "found_throughput": winner.throughput,
-        "baseline": winner.baseline_throughput,
-        "speedup": [winner.speedup, winner.speedup_low, winner.speedup_high],
+        "found_throughput": winner.own.throughput,
+        "baseline": winner.baseline.throughput,
+        "speedup": list(speedup_to_dict(winner.speedup).values()),
         "plan": winner.plan.values,
     }
 

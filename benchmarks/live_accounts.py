@@ -152,7 +152,7 @@ def confirmed_throughput(watched: Watched) -> float | None:
     winner = watched.run.winner
     if winner is None:
         return None
-    return winner.throughput if winner.confirmed else winner.baseline_throughput
+    return (winner.own if winner.confirmed else winner.baseline).throughput
 
 
 def best_known(records: list[dict], workload: str, device: str) -> dict | None:

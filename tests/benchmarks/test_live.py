@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.search_space.plan import Plan
+from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
+from autotune.storage.testing import make_measurement, make_run
 from autotune.trials.diagnosis import Diagnosis, undiagnosed
 from autotune.trials.result import NumericsReport, Outcome, Purpose, TrialResult
-from tests.storage.conftest import make_measurement, make_run
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 BEGIN = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -70,13 +71,9 @@ WINNER = Winner(
     plan=FASTER,
     kept_baseline=False,
     confirmed=True,
-    speedup=1.5,
-    speedup_low=1.4,
-    speedup_high=1.6,
-    throughput=290.0,
-    baseline_throughput=190.0,
-    memory_bytes=None,
-    baseline_memory_bytes=None,
+    speedup=Interval(ratio=1.5, low=1.4, high=1.6),
+    own=PlanFigures(throughput=290.0),
+    baseline=PlanFigures(throughput=190.0),
     how="confirmed",
 )
 
