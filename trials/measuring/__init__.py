@@ -1,5 +1,5 @@
-"""How fast a step is, and whether it trains like the reference.
+"""How fast a step is.
 
-`meter.Meter` runs the measurement protocol, `communication` measures what the ranks spend on
-exchanging, `numerics.compare` checks a plan against the reference.
+`meter.Meter` runs the measurement protocol; `communication` measures the share of a step in which
+ranks only communicate.
 """

@@ -150,7 +150,7 @@ class _Attempts:
 
 def _broken_down(subject: Subject, trace_path: str | None) -> Breakdown:
     if is_profiled():  # two at once end in a crash
-        raise LookupError("a profiler of the workload's own is on, and torch runs one at a time")
+        raise LookupError("a profiler of your own is on, and torch runs only one at a time")
     step, feed, traced = subject.step, subject.feed, num_steps(subject.step_s)
     steps = Steps(
         traced=traced,

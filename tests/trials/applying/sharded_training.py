@@ -2,14 +2,12 @@
 
 import itertools
 
-import pytest
 import torch
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
 from autotune.trials.process_group import ALONE
 from autotune.trials.workload import load_workload
-from tests.trials.conftest import TINY
 from tests.trials.two_ranks import met
 
 STEPS = 3
@@ -48,11 +46,11 @@ def train(path, values, batch_size, ranks):
     with build_step(load_workload(path), plan, torch.device("cpu"), 0, ranks) as step:
         batches = itertools.cycle(step.loader)
         losses = [step(next(batches)).item() for _ in range(STEPS * step.accumulation)]
-        parameters = [whole(p).tolist() for p in step.model.parameters()]
+        parameters = [full_value(p).tolist() for p in step.model.parameters()]
         return ranks.mean(*losses), parameters, list(step.model.state_dict())
 
 
-def whole(parameter):
+def full_value(parameter):
     full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
     return full.detach()
 
@@ -64,14 +62,7 @@ def train_all(place, path, cases):
     return alone, together
 
 
-@pytest.fixture(scope="module")
-def workload(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sharding") / "sharded_model.py"
-    path.write_text(TINY + SGD)
-    return path
-
-
-def _close(got, expected, tolerance):
+def close(got, expected, tolerance):
     return all(
         torch.allclose(torch.tensor(a), torch.tensor(b), atol=tolerance, rtol=tolerance)
         for a, b in zip(got, expected, strict=True)

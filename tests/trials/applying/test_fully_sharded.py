@@ -22,7 +22,8 @@ from tests.trials.applying.sharded_training import (
     COMPILED,
     SGD,
     SHARDINGS,
-    _close,
+    close,
+    full_value,
     train_all,
 )
 from tests.trials.conftest import TINY
@@ -65,7 +66,7 @@ def _fill_and_train(place, path):
     torch.manual_seed(0)
     hollow = _without_values(workload)
     sharded = shard(hollow, find_blocks(hollow, workload), plan, ranks, "cpu")
-    filled = [whole(p).tolist() for p in hollow.parameters()]
+    filled = [full_value(p).tolist() for p in hollow.parameters()]
     loss = sharded.loss(
         workload.compute_loss, next(iter(build_loader(workload, plan, 0, Ranks(place=place))))
     )
@@ -165,7 +166,7 @@ def test_buffers_in_fp32_meet_parameters_in_half_precision(write_workload):
     losses, parameters, _ = alone[1]
     for case in IN_HALF:
         assert together[case][0] == pytest.approx(losses, rel=2e-2)
-        assert _close(together[case][1], parameters, 2e-2)
+        assert close(together[case][1], parameters, 2e-2)
 
 
 CONVOLVED = """
@@ -195,7 +196,7 @@ def test_norms_that_keep_statistics_train_in_half_precision(write_workload):
     losses, parameters, _ = together["ddp-eager"]
     for case in IN_HALF:
         assert together[case][0] == pytest.approx(losses, rel=2e-2)
-        assert _close(together[case][1], parameters, 2e-2)
+        assert close(together[case][1], parameters, 2e-2)
 
 
 FOLLOWING = """

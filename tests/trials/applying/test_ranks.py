@@ -18,9 +18,9 @@ from tests.trials.applying.sharded_training import (
     SGD,
     SHARDINGS,
     STEPS,
-    _close,
+    close,
+    full_value,
     train_all,
-    whole,
 )
 from tests.trials.conftest import TINY
 from tests.trials.two_ranks import met, on_two_ranks
@@ -88,7 +88,7 @@ def _train_by_parts(place, path):
     for _, batch in zip(range(STEPS), step.loader, strict=False):
         step.backward(step.loss(step.move(batch), step._compute_loss))
         step.update()
-    return [whole(p).tolist() for p in step.model.parameters()]
+    return [full_value(p).tolist() for p in step.model.parameters()]
 
 
 def _steps_after_infinity(place, path, sharding):
@@ -119,7 +119,7 @@ def test_ranks_train_as_one_device_with_their_batches_together(case, trained):
     alone, together = trained
     losses, parameters, _ = alone[EXACT[case].get("accumulation", 1)]
     assert together[case][0] == pytest.approx(losses, rel=1e-5)
-    assert _close(together[case][1], parameters, 1e-5)
+    assert close(together[case][1], parameters, 1e-5)
 
 
 @pytest.mark.parametrize("case", NEAR)
@@ -129,7 +129,7 @@ def test_half_precision_is_near(case, trained):
     losses, parameters, _ = alone[NEAR[case].get("accumulation", 1)]
     assert together[case][0] == pytest.approx(losses, rel=2e-2)
     assert together[case][1] != parameters
-    assert _close(together[case][1], parameters, 2e-2)
+    assert close(together[case][1], parameters, 2e-2)
 
 
 def test_names_in_the_state_dict_stay(trained):
@@ -144,14 +144,14 @@ def test_compute_loss_may_use_parts_of_the_model(tmp_path):
     path = tmp_path / "parts_model.py"
     path.write_text(TINY + SGD + METHODS)
     (alone, together), _ = on_two_ranks(train_all, path, {"ddp": {}})
-    assert _close(together["ddp"][1], alone[1][1], 1e-5)
+    assert close(together["ddp"][1], alone[1][1], 1e-5)
 
 
 def test_a_loop_of_ones_own_averages_gradients(workload, trained):
     """`step.loss` with the user's function is what DDP prepares its buckets around."""
     got, other = on_two_ranks(_train_by_parts, workload)
     assert got == other
-    assert _close(got, trained[1]["ddp-1-none"][1], 1e-6)
+    assert close(got, trained[1]["ddp-1-none"][1], 1e-6)
 
 
 def test_a_gradient_that_overflows_on_one_rank_stops_the_step_of_all(workload):

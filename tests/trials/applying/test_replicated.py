@@ -11,7 +11,7 @@ from autotune.trials.failure import InvalidPlanError
 from autotune.trials.workload import load_workload
 from tests.trials.applying.sharded_training import (
     SGD,
-    _close,
+    close,
     train,
     train_all,
 )
@@ -62,7 +62,7 @@ def test_a_model_may_have_parameters_that_the_loss_leaves_out(case, trained_with
     alone, together = trained_with_spare
     losses, parameters, _ = alone[LEFT_OUT[case].get("accumulation", 1)]
     assert together[case][0] == pytest.approx(losses, rel=1e-5)
-    assert _close(together[case][1], parameters, 1e-5)
+    assert close(together[case][1], parameters, 1e-5)
 
 
 BY_RANK = """
@@ -109,7 +109,7 @@ def test_parameters_inside_reentrant_checkpoints_are_not_left_out(tmp_path):
     path = tmp_path / "reentrant_model.py"
     path.write_text(TINY + SGD + REENTRANT)
     (alone, together), _ = on_two_ranks(train_all, path, {"ddp": {}})
-    assert _close(together["ddp"][1], alone[1][1], 1e-5)
+    assert close(together["ddp"][1], alone[1][1], 1e-5)
 
 
 LATER = """
