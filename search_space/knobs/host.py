@@ -1,18 +1,21 @@
-"""Host: the CPU threads of a training process."""
+"""Host: the CPU threads of a training process, and what it does with freed memory."""
 
 from autotune.search_space.bound import Bound
 from autotune.search_space.knobs.knob import (
+    NO_DEVICE,
     NO_EFFECT,
     NO_MEMORY,
     Effect,
     Knob,
     MeasuredOn,
+    MemoryUse,
     Numerics,
     Offer,
     Out,
     Reasons,
     StepPart,
     both,
+    speed_by_device,
 )
 from autotune.search_space.plan import Value
 from autotune.search_space.site import Site
@@ -34,6 +37,12 @@ def _threads(site: Site) -> Offer:
         return Out("only one core is available")
     # Those who share the machine are told so: by itself torch takes all the cores in each.
     return (site.cores_per_rank, *counts)
+
+
+def _malloc(site: Site) -> Offer:
+    if site.hardware.device_kind == "cuda":
+        return Out("tensors are in the memory of the GPU, which torch keeps for itself")
+    return ("system", "keep")
 
 
 def _speed(value: Value, site: Site) -> Effect:
@@ -60,4 +69,23 @@ THREADS = Knob(
     feeds_device=True,
 )
 
-KNOBS = (THREADS,)
+MALLOC = Knob(
+    name="malloc",
+    doc="freed host memory goes back to the system, or is kept for the tensors of the next step",
+    numerics=Numerics.EXACT,
+    values=_malloc,
+    known=("system", "keep"),
+    # Where pages are dear, as in virtual machines, a step spends much of its time on fresh ones.
+    speed=speed_by_device(cpu={"keep": both(1.05)}),
+    acts_on=frozenset({Bound.MEMORY_BANDWIDTH}),
+    saves=None,
+    memory=MemoryUse(saving={"system": 1, None: 1}),
+    recompiles_on=NO_DEVICE,
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        change="tensors find memory that has pages already",
+        back={"system": "kept memory may be of no use here"},
+    ),
+)
+
+KNOBS = (THREADS, MALLOC)
