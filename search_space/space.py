@@ -175,10 +175,14 @@ class Space:
                 yield plan
 
     def only(self, plans: Collection[Plan]) -> "Space":
-        """Return the space of these plans: no other is possible, and knobs have their values."""
+        """Return the space of these plans: no other is possible, and knobs have their values.
+
+        Knobs that a plan does not name where they apply are left out: it is older than they are.
+        """
+        named = [d for d in self.domains if not _is_missing_in(plans, d.knob)]
         return replace(
             self,
-            domains=tuple(_seen_in(plans, domain) for domain in self.domains),
+            domains=tuple(_seen_in(plans, domain) for domain in named),
             plans=frozenset(plans),
         )
 
@@ -235,6 +239,10 @@ def _near(domain: Domain, value: Value) -> Value:
         return domain.values[0]
     counts = sorted(map(int, domain.values))
     return max((count for count in counts if count <= int(value)), default=counts[0])
+
+
+def _is_missing_in(plans: Collection[Plan], knob: Knob) -> bool:
+    return any(knob.active(plan) and knob.name not in plan for plan in plans)
 
 
 def _seen_in(plans: Collection[Plan], domain: Domain) -> Domain:

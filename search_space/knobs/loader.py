@@ -105,7 +105,8 @@ PIN_MEMORY = Knob(
     numerics=Numerics.EXACT,
     values=lambda site: cuda_only(site, ON_OFF),
     known=ON_OFF,
-    speed=speed_by_device(cuda={True: both(1.01)}),
+    # Copies that overlap: as much as copying takes, which a diagnosis limits.
+    speed=speed_by_device(cuda={True: both(1.05)}),
     acts_on=frozenset(),
     saves=frozenset({StepPart.COPY, StepPart.IDLE}),
     memory=NO_MEMORY,

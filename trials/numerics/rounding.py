@@ -27,7 +27,7 @@ def scattered(by: float, key: object) -> Change:
     def change(name: str, weight: Tensor) -> Tensor:
         if not weight.is_floating_point():
             return weight
-        return weight * _factors(weight, by, _generator(weight.device, f"{key} {name}"))
+        return _factors(weight, by, _generator(weight.device, f"{key} {name}")).mul_(weight)
 
     return change
 
@@ -38,9 +38,10 @@ def _generator(device: torch.device, key: str) -> torch.Generator:
 
 def _factors(tensor: Tensor, by: float, generator: torch.Generator) -> Tensor:
     """Return 1 + `by` or 1 - `by` for each element, in steps that its format has."""
-    bits = torch.randint(2, tensor.shape, generator=generator, device=tensor.device)
     least = max(by, torch.finfo(tensor.dtype).eps)
-    return (1 + least * (2 * bits - 1)).to(tensor.dtype)
+    # In place: the scores of a large vocabulary leave no room for several copies.
+    signs = torch.empty_like(tensor).bernoulli_(0.5, generator=generator)
+    return signs.mul_(2 * least).add_(1 - least)
 
 
 @contextlib.contextmanager
@@ -82,8 +83,8 @@ class _BothWays(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, by: float, generator: torch.Generator) -> Tensor:
         ctx.by, ctx.generator = by, generator
-        return tensor * _factors(tensor, by, generator)
+        return _factors(tensor, by, generator).mul_(tensor)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gradient * _factors(gradient, ctx.by, ctx.generator), None, None
+        return _factors(gradient, ctx.by, ctx.generator).mul_(gradient), None, None

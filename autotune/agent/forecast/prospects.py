@@ -69,9 +69,9 @@ class Prospects:
         self._forecast = Forecast(history, hardware)
         self._baseline = history.figures(history.baseline)
 
-    def of(self, plans: Sequence[Plan]) -> list[Prospect]:
-        """Return the prospect of each plan."""
-        speeds = self._forecast.of(plans)
+    def of(self, plans: Sequence[Plan], beside: Plan | None = None) -> list[Prospect]:
+        """Return the prospect of each plan; `beside` as in `Forecast.of`."""
+        speeds = self._forecast.of(plans, beside)
         return [self._weighed(plan, speed) for plan, speed in zip(plans, speeds, strict=True)]
 
     def _weighed(self, plan: Plan, speed: Outlook) -> Prospect:

@@ -118,20 +118,38 @@ class Forecast:
         """The deviation of the log throughput between processes of a plan."""
         return self._fitted.between_processes
 
-    def of(self, plans: Sequence[Plan]) -> list[Outlook]:
-        """Return the outlook of each plan."""
+    def of(self, plans: Sequence[Plan], beside: Plan | None = None) -> list[Outlook]:
+        """Return the outlook of each plan.
+
+        Args:
+            plans: any.
+            beside: a plan to compare them with: the spread is then that of the difference to it.
+                What is not known of that plan is mostly not known of its neighbours either, and
+                says nothing about which of them is faster. None: the spread of each by itself.
+        """
         if not plans:
             return []
         farther = self._fitted.farther
         across = _summed(self._covariance(plans, self._seen), farther)
         mean = self._mean(plans) + across @ self._weights
-        explained = np.einsum("ij,jk,ik->i", across, self._inverse, across)
-        alone = _summed(self._variance(plans), farther)
-        spread = np.sqrt(np.maximum(alone - explained, 1e-6))
+        variance = _summed(self._variance(plans), farther)
+        variance -= np.einsum("ij,jk,ik->i", across, self._inverse, across)
+        if beside is not None:
+            variance += self._difference(plans, across, beside)
+        spread = np.sqrt(np.maximum(variance, 1e-6))
         return [
             self._outlook(plan, float(log), float(s))
             for plan, log, s in zip(plans, mean, spread, strict=True)
         ]
+
+    def _difference(self, plans: Sequence[Plan], across: Array, beside: Plan) -> Array:
+        """Return what the variance of the difference to a plan has more than that of the plans."""
+        farther = self._fitted.farther
+        seen = _summed(self._covariance([beside], self._seen), farther)
+        own = _summed(self._variance([beside]), farther)[0] - (seen @ self._inverse @ seen.T)[0, 0]
+        shared = _summed(self._covariance(plans, [beside]), farther)
+        shared -= across @ self._inverse @ seen.T
+        return np.asarray(own - 2 * shared[:, 0], dtype=np.float64)
 
     def _outlook(self, plan: Plan, log: float, spread: float) -> Outlook:
         """Add the waiting for data to the time of computing."""

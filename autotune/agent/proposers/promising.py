@@ -26,7 +26,11 @@ _NEAR_BEST = 0.9  # of its value, for those after it
 _STEPS = 10  # of a trial, at the least: the first one, warm-up, windows
 # Batches of each worker that are timed after its queue was emptied, and seconds for both at most.
 _TO_TIME, _EMPTYING_S = 2, 4.0
+_BURSTS = 3  # a first one from every worker, and at least two in the windows
 _PRICE = 0.005  # gain in the log throughput that each time of the baseline's trial must be worth
+# The same for each doubling of the batch among many changes: it alters the training, makes trials
+# longer, and its gain is the least sure part of a forecast. The ladder goes on from there.
+_PRICE_OF_DOUBLING = 0.01
 _LEAST_PART = 0.2  # of the gain that is worth a trial, for a guarded value among many changes
 # Expected gain of the log value below which a trial promises nothing. Of fourteen trials on unseen
 # models that promised 1 % with a summed probability of 4, none gained.
@@ -97,7 +101,7 @@ class Promising:
         forecast = Prospects(history, self.hardware)
         reached, asked = _reached(history, forecast), iter(proposals)
         while some := list(itertools.islice(asked, _AT_ONCE)):
-            outlooks = forecast.of([proposal.plan for proposal in some])
+            outlooks = forecast.of([proposal.plan for proposal in some], history.best.plan)
             found = [
                 (self._candidate(one.plan, history.best, outlook, history, reached), one)
                 for one, outlook in zip(some, outlooks, strict=True)
@@ -118,7 +122,7 @@ class Promising:
         plans = [p for p in bases if p not in history.tried and not cannot_fit(p, history)]
         found = [
             self._candidate(plan, bases[plan], outlook, history, reached)
-            for plan, outlook in zip(plans, forecast.of(plans), strict=True)
+            for plan, outlook in zip(plans, forecast.of(plans, history.best.plan), strict=True)
         ]
         return sorted(found, key=lambda one: -one.worth)
 
@@ -137,11 +141,13 @@ class Promising:
         )
 
     def _trial_s(self, plan: Plan, outlook: Prospect, history: History) -> float:
-        # A large batch makes long steps, and a trial has so many of them.
+        # A large batch makes long steps, and a trial has so many of them. Workers give their
+        # batches in bursts: the first of them and whole ones in the windows take their time.
         samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
         step_s = samples / outlook.throughput
-        queue = int(plan.get("workers", 0)) * (int(plan.get("prefetch", 0)) + _TO_TIME)
-        steps_s = _STEPS * step_s + min(_EMPTYING_S, queue * step_s)
+        workers = int(plan.get("workers", 0))
+        queue = workers * (int(plan.get("prefetch", 0)) + _TO_TIME)
+        steps_s = _STEPS * step_s + min(_EMPTYING_S, queue * step_s) + _BURSTS * workers * step_s
         return max(steps_s, expected_s(plan, history, self.hardware))
 
     def _together(self, base: Done, history: History, forecast: Prospects) -> Iterator[Plan]:
@@ -187,6 +193,8 @@ class Promising:
         assert history.baseline is not None
         usual_s = max(history.baseline.undiagnosed_s, 1.0)
         price = _PRICE * (self._trial_s(plan, outlook, history) / usual_s - 1.0)
+        growth = int(plan["batch_size"]) / int(history.best.plan["batch_size"])
+        price += _PRICE_OF_DOUBLING * max(0.0, math.log2(growth))
         if not history.objective.weighs_memory:
             return price
         # What only makes a plan faster is of no use once it is fast enough.
