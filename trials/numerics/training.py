@@ -127,9 +127,10 @@ class Training:
         seed_all(self._seed + number)
         self.gradients.forget()
         before = generator_states(self.step.device)
-        losses = [self.step(_copied(batch)) for batch in self._batches[number]]
+        # Each is read at once: the next replay of a CUDA graph overwrites it.
+        losses = [self.step(_copied(batch)).item() for batch in self._batches[number]]
         self.has_drawn |= generator_states(self.step.device) != before
-        (loss,) = self._ranks.mean(statistics.fmean(loss.item() for loss in losses))
+        (loss,) = self._ranks.mean(statistics.fmean(losses))
         return loss
 
 
