@@ -105,7 +105,11 @@ class Ending:
     def _scheduled(self, history: History, left_s: float) -> Proposal | None:
         for num_finalists, rounds in SCHEDULES:
             enough = min(rounds, 2) if self._is_tight(history) else rounds
-            open_plans = missing(self._field(history, num_finalists), enough, history)
+            field = self._field(history, num_finalists)
+            # With time for one round, the answer comes first: the baseline has a process to be
+            # compared with already.
+            ordered = field[::-1] if rounds == 1 else field
+            open_plans = missing(ordered, enough, history)
             if self._cost_s(open_plans, history) <= left_s:
                 return _confirm(open_plans[0], history) if open_plans else None
         return None

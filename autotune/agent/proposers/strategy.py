@@ -73,7 +73,7 @@ class Strategy:
 
     def _is_allowed(self, proposal: Proposal, history: History, left: TimeLeft) -> bool:
         objection = self._gate.objection(
-            proposal.plan, history, left, proposal.trial_s, _gain(proposal)
+            proposal.plan, history, left, proposal.trial_s, proposal.gain
         )
         if objection is Objection.TIME and proposal.purpose is not Purpose.SAMPLER:
             change = describe_diff(proposal.plan, history.best.plan)
