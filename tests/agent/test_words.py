@@ -12,7 +12,7 @@ from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.stopping import nothing_promising
 from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.space import Narrowing, build_space
-from tests.agent.test_proposers import CRASH, history
+from tests.agent.histories import CRASH, history
 from tests.agent.world import GPT, GPU, ok
 
 BACK = [

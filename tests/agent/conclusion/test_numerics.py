@@ -1,0 +1,36 @@
+"""For which plans a check of the numerics speaks."""
+
+from dataclasses import replace
+
+from autotune.agent.conclusion.numerics import is_suspect, numerics_failure
+from autotune.agent.history import Done
+from autotune.trials.result import Outcome, Purpose, TrialResult
+from tests.agent.histories import SPACE, history
+from tests.agent.world import ok, passed
+
+
+def test_a_failed_check_casts_doubt_on_unchecked_plans_of_the_same_precision():
+    """Only a check of its own clears a plan; a check holds for every batch and loader."""
+    seen = history(({}, ok(50.0)))
+    checked = [
+        Done(number=n, plan=SPACE.plan(values), purpose=Purpose.NUMERICS, reason="", result=result)
+        for n, (values, result) in enumerate(
+            [
+                (
+                    {"precision": "bf16", "compile_mode": "default"},
+                    TrialResult(outcome=Outcome.OK, numerics=passed(worst=0.5)),
+                ),
+                (
+                    {"precision": "bf16", "batch_size": 64},
+                    TrialResult(outcome=Outcome.OK, numerics=passed()),
+                ),
+            ],
+            start=2,
+        )
+    ]
+    seen = replace(seen, done=(*seen.done, *checked))
+    assert is_suspect(SPACE.plan({"precision": "bf16", "optimizer_impl": "fused"}), seen)
+    assert not is_suspect(SPACE.plan({"precision": "bf16", "workers": 2}), seen)
+    assert not is_suspect(SPACE.plan({"precision": "tf32"}), seen)
+    compiled = SPACE.plan({"precision": "bf16", "compile_mode": "default", "batch_size": 32})
+    assert "differ from eager fp32" in numerics_failure(compiled, seen)
