@@ -8,6 +8,7 @@ import pytest
 from autotune.storage.records import RunState, TrialRecord
 from autotune.storage.sql import open_store
 from autotune.trials.result import Outcome, Purpose
+from tests.agent.conftest import played
 from tests.agent.world import (
     GPT,
     GPT_MODEL,
@@ -25,8 +26,7 @@ def whole_run():
     """A finished run, and the budget used when each trial ended."""
     table, used = Table(World(GPT_MODEL), GPT, budget_s=300, settings={}), []
     table.observer.on_finish = lambda *_: used.append(table.record().used_s)
-    table.search().run()
-    return table, used
+    return played(table), used
 
 
 @pytest.mark.parametrize("ended", [1, 3, 8, 10, 12, 13, 15])

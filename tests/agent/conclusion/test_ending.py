@@ -92,11 +92,10 @@ def test_a_plan_that_fails_the_numerics_check_is_passed_over():
     assert any("differ from eager fp32 by 50.00%" in remark for remark in winner.remarks)
 
 
-def test_the_numerics_check_compares_with_the_eager_fp32_twin():
+def test_the_numerics_check_compares_with_the_eager_fp32_twin(gpt_run):
     """The reference is the baseline at the winner's batch, eager and in fp32."""
-    table = Table(World(GPT_MODEL), GPT, budget_s=600)
-    winner = table.search().run()
-    checks = [r for r in table.world.requests if r.purpose is Purpose.NUMERICS]
+    winner = gpt_run.record().winner
+    checks = [r for r in gpt_run.world.requests if r.purpose is Purpose.NUMERICS]
     assert any(r.plan["precision"] == winner.plan["precision"] for r in checks)
     for request in checks:
         twin = request.compare_with
@@ -200,9 +199,10 @@ def test_a_comparison_too_uncertain_to_tell_says_so():
     assert "this is uncertain, as processes of one plan differ here" in winner.remarks[0]
 
 
-def test_a_changed_batch_names_the_learning_rate_rule():
+def test_a_changed_batch_names_the_learning_rate_rule(gpt_run):
     """A larger batch changes the training, so the user reads how to scale the learning rate."""
-    winner = Table(World(GPT_MODEL), GPT, budget_s=600).search().run()
+    winner = gpt_run.record().winner
+    assert winner.plan["batch_size"] != GPT.batch_size
     assert any("square-root rule" in remark for remark in winner.remarks)
 
 
