@@ -6,8 +6,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BUDGET ?= 120s
-# Two processes; the tests of a file stay together, they share its Ray and its servers. In their
-# order: sorted by number of tests, as is the default, files of one long test would come last.
+# Two processes; the tests of a file stay together, they share its Ray and its servers. Files go
+# out in the order of tests/conftest.py: sorted by number of tests, as is the default, files of
+# one long test would come last.
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 

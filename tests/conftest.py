@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from unittest import mock
@@ -14,8 +15,25 @@ import psycopg
 import pytest
 
 from autotune.cli.main import run_command_line
+from autotune.dispatch import site
+from autotune.dispatch.forked import COMPILER_IMPORTS, TRIAL_IMPORTS, ForkServer
+from autotune.dispatch.mark import Scope
 
 SCHEMAS = count(1)
+TESTS = Path(__file__).parent
+# Their files take longest. Begun first, they leave short files for the end, so that the processes
+# that share the tests are done at the same time.
+FIRST = ("trials", "dispatch", "dashboard", "cli", "test_docs.py", "examples")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the folders whose files take longest; else the order stays."""
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    top = item.path.relative_to(TESTS).parts[0]
+    return FIRST.index(top) if top in FIRST else len(FIRST)
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +58,20 @@ def type_command(tmp_path, monkeypatch, capsys):
         return status, out, err
 
     return typed
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """A server that has imported torch and its compiler, and forks processes for trials."""
+    with Scope() as scope, ForkServer(scope) as server:
+        server.prepare((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
+        yield server
+
+
+@pytest.fixture
+def torch_imported(fork_server, monkeypatch):
+    """Let commands typed in this process fork from one server: each would import torch anew."""
+    monkeypatch.setattr(site, "ForkServer", lambda scope: nullcontext(fork_server))
 
 
 @pytest.fixture(scope="session")

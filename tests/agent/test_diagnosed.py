@@ -16,7 +16,7 @@ from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import Purpose
-from tests.agent.test_proposers import history
+from tests.agent.histories import history
 from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World, ok
 
 

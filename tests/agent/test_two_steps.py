@@ -294,11 +294,17 @@ def key(record):
     return record.number, record.num_ranks, record.plan, record.purpose, record.outcome
 
 
+def few_knobs(world, budget_s, settings, **more):
+    """A run on four devices of knobs that one device shows, and of those that ranks alone have."""
+    knobs = ("precision", "optimizer_impl", "compile_mode", "sharding", "bucket_mb")
+    narrowing = Narrowing(knobs=knobs)
+    return Table(world, GPT, budget_s, settings, narrowing, num_ranks=4, **more)
+
+
 @pytest.fixture(scope="module")
 def whole_run():
     """A finished run on four devices, and the budget used when each trial ended."""
-    table = Table(Metronome(SMALL, hardware=FOUR), GPT, 400, settings={}, num_ranks=4)
-    used = []
+    table, used = few_knobs(Metronome(SMALL, hardware=FOUR), 400, {}), []
     table.observer.on_finish = lambda *_: used.append(table.record().used_s)
     table.search().run()
     return table, used
@@ -321,7 +327,7 @@ def test_a_killed_run_goes_on_in_the_stage_it_was_in(whole_run, where):
     assert ended < len(records)
     world = Metronome(SMALL, hardware=FOUR, requests=whole.world.requests[:ended])
     store = as_after(ended, whole.store, used[ended - 1])
-    resumed = Table(world, GPT, 400, settings={}, store=store, num_ranks=4)
+    resumed = few_knobs(world, 400, {}, store=store)
     assert resumed.search().run() == whole.record().winner
     assert [key(r) for r in resumed.store.trials(1)] == [key(r) for r in records]
 
@@ -332,7 +338,7 @@ def test_a_longer_budget_does_not_bring_the_scouts_back(whole_run):
     ended = 2 + max(r.number for r in whole.store.trials(1) if r.num_ranks == 1)
     store, stopped = as_after(ended, whole.store, used[ended - 1]), threading.Event()
     world = Metronome(SMALL, hardware=FOUR, requests=whole.world.requests[:ended])
-    resumed = Table(world, GPT, 4000, {"patience": 100}, store=store, num_ranks=4)
+    resumed = few_knobs(world, 4000, {"patience": 100}, store=store)
     resumed.is_stopped = stopped.is_set
     resumed.observer.on_submit = lambda number, proposal: number > ended + 3 and stopped.set()
     resumed.search().run()

@@ -10,7 +10,7 @@ from autotune.agent.stopping import nothing_promising
 from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.cause import Cause
-from tests.agent.test_proposers import CRASH, history
+from tests.agent.histories import CRASH, history
 from tests.agent.world import GPT, GPU, ok
 
 BATCHES = ({}, {"batch_size": 32})

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from autotune.agent.history import SEARCH
 from autotune.agent.observer import SilentObserver
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.earlier import Found
@@ -19,7 +20,7 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.search_space.space import Narrowing, Space, build_space
 from autotune.storage.memory import MemoryStore
-from autotune.storage.records import NewRun, RunRecord
+from autotune.storage.records import NewRun, RunRecord, TrialRecord
 from autotune.storage.store import TrialStore
 from autotune.trials.numerics_report import Deviation, NumericsReport, Part
 from autotune.trials.request import TrialRequest
@@ -242,6 +243,11 @@ def passed(worst: float = 0.001, tolerance: float = 0.05) -> NumericsReport:
     )
 
 
+def failing(outcome: Outcome, **values: object) -> TrialResult:
+    """Return a result of a trial that went wrong after 3 s."""
+    return TrialResult(outcome=outcome, error="it went wrong", total_s=3.0, **values)
+
+
 class Playback(ReplayRunner):
     """Replays a world, which also sees what is asked and not only the plan."""
 
@@ -360,3 +366,8 @@ class Table:
             budget_s=self.budget_s,
             driver="host:1:0",
         )
+
+
+def search_trials(table: Table) -> list[TrialRecord]:
+    """Return the records of the trials that search, without those of the ending."""
+    return [r for r in table.store.trials(1) if r.purpose in SEARCH]

@@ -73,7 +73,7 @@ def typed_for_real(folder, *options):
 
 
 @pytest.fixture
-def autotune(tmp_path, type_command):
+def autotune(tmp_path, type_command, torch_imported):
     """Type `autotune` and more beside a small `model.py`; give status, stdout and stderr."""
     (tmp_path / "model.py").write_text(TINY)
     return partial(type_command, "autotune")

@@ -5,13 +5,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from autotune.storage.sql import open_store
+from autotune.storage.testing import make_run
 from tests.trials.conftest import TINY
 
 REPOSITORY = Path(__file__).parents[2]
@@ -55,14 +57,14 @@ def run_autotune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="session")
 def real_store(tmp_path_factory) -> Path:
-    """A store with two real runs, the second one's winner written to a plan file."""
+    """A store with a real run, and a second one that has just begun."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "model.py").write_text(WORKLOAD)
-    narrow = ("run", "model.py", "--knobs", "pause_ms", "--budget")
-    first = run_autotune(folder, *narrow, "60s", "--trials", "4")
-    assert first.returncode == 0, first.stderr
-    second = run_autotune(folder, *narrow, "30s", "--trials", "2", "--name", "second")
-    assert second.returncode == 0, second.stderr
+    words = ("run", "model.py", "--knobs", "pause_ms", "--budget", "240s", "--trials", "4")
+    done = run_autotune(folder, *words)
+    assert done.returncode == 0, done.stderr
+    with closing(open_store(str(folder / "autotune.db"))) as store:
+        store.create_run(make_run(name="second"))
     return folder / "autotune.db"
 
 

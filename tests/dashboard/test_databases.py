@@ -5,12 +5,14 @@ import json
 import pytest
 from starlette.testclient import TestClient
 
+from autotune.dashboard import charts
 from autotune.dashboard.app import make_app
 from autotune.dashboard.pages.run_answers import RunCallbacks
 from autotune.dashboard.shell import page_at
 from autotune.dashboard.source import Source
 from autotune.dashboard.visit import Visit
 from autotune.errors import NotFoundError
+from autotune.report.reading import read_trial
 from tests.dashboard.small_store import fill
 
 GRID = {"startRow": 0, "endRow": 100, "sortModel": [], "filterModel": {}}
@@ -70,6 +72,29 @@ def test_a_page_that_is_not_there_is_refused(source):
 def test_a_part_of_a_run_is_filled(source, part, arguments, words):
     """Each by a callback of its own; also where there is nothing yet."""
     assert words in shown(getattr(RunCallbacks(source), part)(*arguments))
+
+
+def test_charts_hold_what_was_measured(source):
+    """Each throughput beside its time, its memory, or its window."""
+    answers = RunCallbacks(source)
+    best = answers.best(None, 1)
+    assert [point["speed"] for point in best.data] == [100.0, 200.0, 200.0]
+    minutes = [point["minutes"] for point in best.data]
+    assert minutes == sorted(minutes)
+    dots = {
+        dot["trial"]: (series["name"], dot["memory"], dot["throughput"])
+        for series in answers.trade_off(None, "precision", 1).children[0].data
+        for dot in series["data"]
+    }
+    assert dots == {1: ("precision=fp32", 3.0, 100.0), 2: ("precision=bf16", 3.0, 200.0)}
+    with source.store() as store:
+        windows = read_trial(store, store.run("1"), 2)["windows"]
+    assert charts.windows(windows).data == [
+        {"seconds": 0.25, "speed": 1280.0},
+        {"seconds": 0.51, "speed": 1107.7},
+    ]
+    (step,) = answers.step_time(None, 1).children[0].data
+    assert step == {"plan": "baseline", "waiting for data": 4.0, "computing and the rest": 96.0}
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def run_one(runner, make_request) -> Callable[..., TrialResult]:
     return run
 
 
-def _add_node(nodes: Any, options: dict[str, object]) -> None:
+def add_node(nodes: Any, options: dict[str, object]) -> None:
     """Start a node; Ray gives it 30 s, and a busy machine may need another try."""
     try:
         nodes.add_node(**options)
@@ -95,6 +95,6 @@ def cluster(entries_importable) -> Iterator[Any]:
 
     nodes = Cluster()
     for options in ({"num_cpus": 0, "include_dashboard": False}, {"num_cpus": 1}, {"num_cpus": 1}):
-        _add_node(nodes, options)
+        add_node(nodes, options)
     yield nodes
     nodes.shutdown()

@@ -1,6 +1,7 @@
 """What keeps a proposal from being run, whoever proposed it."""
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.agent.forecast.durations import bare_ending_s, expected_s
@@ -87,7 +88,7 @@ class Gate:
     def _known_objection(self, plan: Plan, history: History) -> Objection | None:
         """Return what the trials so far say against the plan."""
         has_baseline = history.baseline is not None
-        found = {
+        found: dict[Objection, Callable[[], bool]] = {
             Objection.TRIED: lambda: plan in history.tried,
             Objection.FAILURE: lambda: chance_to_run(plan, history) < _WORTH_A_TRIAL,
             Objection.MEMORY: lambda: cannot_fit(plan, history),

@@ -4,12 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.agent.proposers.earlier import Found, found_earlier
+from autotune.agent.objectives.least_memory import LeastMemory
+from autotune.agent.objectives.throughput import FASTEST
+from autotune.agent.proposers.earlier import Found, compiled_earlier, found_earlier
 from autotune.search_space.space import Narrowing
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import RunState, Winner
 from autotune.storage.sql import open_store
+from autotune.storage.testing import make_run
 from autotune.trials.result import Purpose
+from tests.agent.histories import SPACE
 from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World, ok
 
 TABLE = Table(World(GPT_MODEL), GPT)
@@ -105,3 +109,38 @@ def test_a_plan_that_is_fast_no_longer_does_not_win():
     found = Found(plan=slow, run_name="nightly", how_alike="the same workload on this machine")
     result = Table(World(GPT_MODEL), GPT, earlier=(found,)).search().run()
     assert result.plan["activation_checkpointing"] == "none"
+
+
+def test_earlier_runs_of_the_workload_tell_what_compiling_takes(tmp_path):
+    """Only those of the same workload on an equal machine, on as many devices."""
+    store = open_store(str(tmp_path / "autotune.db"))
+    facts = {"hardware": GPU.to_dict(), "baseline": SPACE.baseline}
+    plan = SPACE.plan({"compile_mode": "default"})
+    for number, workload in enumerate(("abc", "other"), 1):
+        path = f"/w/{workload}.py"
+        old = store.create_run(make_run(**facts, workload_hash=workload, workload_path=path))
+        store.start_trial(old.id, 1, plan, Purpose.PRESET, "", "1.log")
+        store.finish_trial(old.id, 1, ok(60.0, first_step_s=30.0 * number), used_s=1.0)
+    new = store.create_run(make_run(**facts, workload_path="/w/abc.py"))
+    ((found, measurement),) = compiled_earlier(store, new)
+    assert (found, measurement.first_step_s) == (plan, 30.0)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("objective", "helps"), [(FASTEST, False), (LeastMemory(min_share=1.0), True)]
+)
+def test_what_is_small_is_no_start_for_what_is_to_be_fast(tmp_path, objective, helps):
+    """A run begins with the winners of earlier runs that looked for something alike."""
+    store = open_store(str(tmp_path / "autotune.db"))
+    facts = {"hardware": GPU.to_dict(), "baseline": SPACE.baseline}
+    sparing = {"objective": LeastMemory(min_throughput=9.0).to_dict()}
+    plan = SPACE.plan({"batch_size": 8})
+    old = store.create_run(make_run(**facts, options=sparing))
+    store.start_trial(old.id, 1, plan, Purpose.PRESET, "", "1.log")
+    store.finish_trial(old.id, 1, ok(60.0), used_s=1.0)
+    new = store.create_run(make_run(**facts, options={"objective": objective.to_dict()}))
+    same = "the same workload on this machine"
+    found = (Found(plan=plan, run_name=old.name, how_alike=same),)
+    assert found_earlier(store, new) == (found if helps else ())
+    store.close()
