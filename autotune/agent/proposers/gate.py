@@ -1,7 +1,6 @@
 """What keeps a proposal from being run, whoever proposed it."""
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.agent.forecast.durations import bare_ending_s, expected_s
@@ -87,15 +86,17 @@ class Gate:
 
     def _known_objection(self, plan: Plan, history: History) -> Objection | None:
         """Return what the trials so far say against the plan."""
+        if plan in history.tried:
+            return Objection.TRIED
+        if chance_to_run(plan, history) < _WORTH_A_TRIAL:
+            return Objection.FAILURE
+        if cannot_fit(plan, history):
+            return Objection.MEMORY
+        if history.verdicts.rule_out(plan):
+            return Objection.NUMERICS
         has_baseline = history.baseline is not None
-        found: dict[Objection, Callable[[], bool]] = {
-            Objection.TRIED: lambda: plan in history.tried,
-            Objection.FAILURE: lambda: chance_to_run(plan, history) < _WORTH_A_TRIAL,
-            Objection.MEMORY: lambda: cannot_fit(plan, history),
-            Objection.NUMERICS: lambda: history.verdicts.rule_out(plan),
-            Objection.OBJECTIVE: lambda: has_baseline and cannot_win(plan, history, self.hardware),
-        }
-        return next((objection for objection, is_true in found.items() if is_true()), None)
+        is_behind = has_baseline and cannot_win(plan, history, self.hardware)
+        return Objection.OBJECTIVE if is_behind else None
 
     def _ending_fits(self, plan: Plan, history: History, left: TimeLeft, trial_s: float) -> bool:
         """Whether the plan can be measured again after its trial, while any plan could."""
