@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from autotune.cli.main import run_command_line
-from autotune.dispatch import site
-from autotune.dispatch.forked import COMPILER_IMPORTS, TRIAL_IMPORTS, ForkServer
-from autotune.dispatch.mark import Scope
+from autotune.dispatch import clusters
+from autotune.dispatch.fork_client import COMPILER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
+from autotune.dispatch.run_resources import RunResources
 
 SCHEMAS = count(1)
 TESTS = Path(__file__).parent
@@ -61,17 +61,17 @@ def type_command(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
+def fork_server() -> Iterator[ForkServerProcess]:
     """A server that has imported torch and its compiler, and forks processes for trials."""
-    with Scope() as scope, ForkServer(scope) as server:
-        server.prepare((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
+    with RunResources() as resources, ForkServerProcess(resources) as server:
+        server.import_modules((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
         yield server
 
 
 @pytest.fixture
 def torch_imported(fork_server, monkeypatch):
     """Let commands typed in this process fork from one server: each would import torch anew."""
-    monkeypatch.setattr(site, "ForkServer", lambda scope: nullcontext(fork_server))
+    monkeypatch.setattr(clusters, "ForkServerProcess", lambda resources: nullcontext(fork_server))
 
 
 @pytest.fixture(scope="session")
