@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autotune.agent.conclusion.numerics import is_unchecked, next_check
 from autotune.agent.conclusion.speedup import Speedup, around, pooled
 from autotune.agent.done import Done
-from autotune.agent.history import History
+from autotune.agent.history import History, conclusive
 from autotune.agent.objectives.objective import Figures
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import FindingKind
@@ -158,10 +158,10 @@ def _compared(plan: Plan, history: History) -> list[Measurement]:
     The baseline, which nobody chose for its speed, is judged by its first process before it was
     run again.
     """
-    again = confirmations(plan, history)
     baseline = history.baseline
+    again = conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == plan)
     if again or baseline is None or plan != baseline.plan:
-        return again
+        return confirmations(plan, history)
     return [m for m in (baseline.result.measurement,) if m is not None]
 
 
@@ -178,7 +178,7 @@ def confirmed_figures(plan: Plan, history: History) -> Figures | None:
 def confirmed(history: History, rounds: int = 1) -> list[Confirmed]:
     """Return the sound finalists measured again in `rounds` processes or more, best first."""
     baseline = history.baseline
-    if baseline is None:
+    if baseline is None or not _compared(baseline.plan, history):
         return []
     plans = dict.fromkeys(t.plan for t in history.of(Purpose.CONFIRM))
     entries = [
