@@ -66,6 +66,8 @@ class Loading:
         if not known:
             return _UNKNOWN
         low, high = _around(batch, known)
+        if low == high != batch:
+            return _UNKNOWN  # what a batch costs beside its samples shows from two of them
         low_s, high_s = self.known_s[workers, low], self.known_s[workers, high]
         # The batch that loads best may be anywhere between two.
         between = abs(high_s - low_s) / ((high_s + low_s) or 1.0)
