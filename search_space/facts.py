@@ -15,6 +15,7 @@ class WorkloadFacts:
         global_batch_size: samples per optimizer step, when the user fixed it.
         dataset_len: samples, None for an iterable dataset.
         fixed_batches: the loader makes its own batches, whatever size it is asked for.
+        uneven_batches: batches of the loader differ in shape, as padded texts do.
         open_file: which attribute of the dataset holds a file that it reads, or None.
         repeats_in_workers: each worker of an iterable dataset would read the whole of it.
         num_parameters: elements over all parameters.
@@ -47,6 +48,7 @@ class WorkloadFacts:
     global_batch_size: int | None = None
     dataset_len: int | None = None
     fixed_batches: bool = False
+    uneven_batches: bool = False
     open_file: str | None = None
     repeats_in_workers: bool = False
     num_parameters: int = 0

@@ -55,7 +55,8 @@ class Loading:
         if not workers:
             return compute_s + loader_s
         taken_s = self.crew.share_taken(plan) * compute_s
-        return max(compute_s + _HANDING_OVER_S / (batch * self.num_ranks), loader_s + taken_s)
+        computing_s = compute_s + _HANDING_OVER_S / (batch * self.num_ranks)
+        return _together_s(computing_s, loader_s + taken_s, self.crew)
 
     def doubt(self, plan: Plan) -> float:
         """Return how far loading may be off, in the logarithm: less where it was measured."""
@@ -190,7 +191,25 @@ def computing_share(trial: Done) -> float:
 
 
 def _loader_s(trial: Done, workers: int, crew: Crew) -> float:
-    """A loop that waits for its workers is as slow as they are, with the cores that it leaves."""
+    """Return the seconds per sample that the trial's loader would take alone.
+
+    A loop that waits for its workers all the time is as slow as they are. On a CPU they have only
+    the cores that it leaves.
+    """
     if not workers:
         return wait_share(trial) / trial.throughput
-    return 1.0 / trial.throughput - crew.share_taken(trial.plan) * compute_s(trial)
+    total_s, computing_s = 1.0 / trial.throughput, compute_s(trial)
+    if crew.cores is not None:
+        return total_s - crew.share_taken(trial.plan) * computing_s
+    return math.sqrt(max(total_s**2 - computing_s**2, (_LEAST_SHARE * total_s) ** 2))
+
+
+def _together_s(computing_s: float, loading_s: float, crew: Crew) -> float:
+    """Return the seconds per sample of a loop beside its workers.
+
+    Beside a device both count, the longer one more, as batches come in bursts: a ResNet-50 on an
+    H200 that waited for 16 workers a fifth of its time at 2140 samples/s ran at 2690 in bf16.
+    """
+    if crew.cores is not None:
+        return max(computing_s, loading_s)
+    return math.hypot(computing_s, loading_s)
