@@ -86,10 +86,14 @@ def test_the_probe_sees_whether_what_runs_varies(extra, expected, write_workload
 
 
 PADDED = """
+texts = 0
+
 def collate_fn(samples):
-    longest = max(int(y) + 1 for _, y in samples) * len(samples) if {uneven} else 16
+    global texts
+    texts += 1
+    longest = texts if {uneven} else 16
     xs = torch.stack([torch.nn.functional.pad(x, (0, longest)) for x, _ in samples])
-    return {{"x": xs, "y": torch.stack([y for _, y in samples])}}
+    return {{"x": xs, "y": torch.tensor([int(y) for _, y in samples])}}
 
 class Cut(nn.Linear):
     def forward(self, x):
