@@ -137,12 +137,12 @@ class Agenda:
     def _end_stage(self, stage: Stage) -> None:
         history, left = self._history_of(stage), self._left(stage)
         is_out_of_time = left.search_s < max(lengths_s(history.search), default=0.0)
-        left_out = stage.strategy.left_out(history)
+        unaffordable = stage.strategy.unaffordable(history)
         untried = "nothing was left that the time would pay for"
-        nothing = untried if left_out else nothing_promising(history)
+        nothing = untried if unaffordable else nothing_promising(history)
         otherwise = self._used_up(stage) if is_out_of_time else nothing
         why = stage.why_over(history, left) or otherwise
-        self._why_over = why + _not_tried(left_out)
+        self._why_over = why + _not_tried(unaffordable)
         self._num_over += 1
         self._observer.on_note(f"{stage.name} over: {self._why_over}")
 
@@ -157,7 +157,7 @@ class Agenda:
     def _left(self, stage: Stage) -> TimeLeft:
         return TimeLeft(
             search_s=self._stage_s(stage),
-            bold_s=self._bold_s if stage is self._stages[-1] else None,
+            large_gain_s=self._large_gain_s if stage is self._stages[-1] else None,
             total_s=self._end_s,
             ending_fits=self._ending.fits(self.history, self._end_s),
         )
@@ -175,13 +175,13 @@ class Agenda:
         return self._end_s - self._ending.reserve_s(self.history, self._end_s)
 
     @property
-    def _bold_s(self) -> float:
+    def _large_gain_s(self) -> float:
         """Seconds left for a search trial that promises much: what an answer needs is kept."""
         return self._end_s - self._ending.bare_s(self.history, self._end_s)
 
     @property
     def _until_search_ends(self) -> tuple[float, Cause]:
-        search_s = max(self._search_s, self._bold_s)
+        search_s = max(self._search_s, self._large_gain_s)
         ends_before = search_s < self._end_s
         return max(0.0, search_s), Cause.SEARCH_ENDED if ends_before else Cause.BUDGET_ENDED
 
@@ -200,8 +200,8 @@ def _num_over(stages: tuple[Stage, ...], journal: Journal) -> int:
     return max(later, default=0)
 
 
-def _not_tried(left_out: list[str]) -> str:
-    if not left_out:
+def _not_tried(unaffordable: list[str]) -> str:
+    if not unaffordable:
         return ""
-    shown = "; ".join(left_out[:3]) + ("; ..." if len(left_out) > 3 else "")
+    shown = "; ".join(unaffordable[:3]) + ("; ..." if len(unaffordable) > 3 else "")
     return f"; not tried for lack of time: {shown}"

@@ -7,7 +7,7 @@ from functools import cached_property
 from autotune.agent.done import Done
 from autotune.agent.objectives.objective import Figures, Objective
 from autotune.agent.objectives.throughput import FASTEST
-from autotune.agent.startup import Process, StartUps
+from autotune.agent.startup import MeasuredPlan, StartUps
 from autotune.agent.verdicts import Verdicts
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.plan import Plan
@@ -39,7 +39,7 @@ class History:
     pending: tuple[Plan, ...] = ()
     scouts: "History | None" = None
     objective: Objective = FASTEST
-    compiled_earlier: tuple[Process, ...] = ()
+    compiled_earlier: tuple[MeasuredPlan, ...] = ()
 
     def of(self, *purposes: Purpose) -> tuple[Done, ...]:
         """Return the finished trials with one of these purposes."""

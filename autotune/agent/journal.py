@@ -7,7 +7,7 @@ from autotune.agent.history import History
 from autotune.agent.objectives.objective import Objective
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.proposal import Proposal
-from autotune.agent.startup import Process
+from autotune.agent.startup import MeasuredPlan
 from autotune.search_space.space import Space
 from autotune.trials.result import TrialResult
 
@@ -29,7 +29,7 @@ class Journal:
         memory_cap_bytes: float,
         done: Iterable[Done],
         objective: Objective = FASTEST,
-        compiled_earlier: Iterable[Process] = (),
+        compiled_earlier: Iterable[MeasuredPlan] = (),
     ) -> None:
         self._objective, self._compiled_earlier = objective, compiled_earlier
         self._spaces = tuple(sorted(spaces, key=lambda space: space.num_ranks))

@@ -13,10 +13,10 @@ from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.baseline import check_baseline
-from autotune.agent.proposers.earlier import Found
+from autotune.agent.proposers.earlier import EarlierBest
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of
-from autotune.agent.startup import Process
+from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget
 from autotune.dispatch.runner import Finished, Runner
 from autotune.dispatch.trial_log import log_path
@@ -65,8 +65,8 @@ class Search:
         is_stopped: Callable[[], bool],
         log_dir: Path,
         scouting: Space | None = None,
-        earlier: Sequence[Found] = (),
-        compiled_earlier: Sequence[Process] = (),
+        earlier: Sequence[EarlierBest] = (),
+        compiled_earlier: Sequence[MeasuredPlan] = (),
     ) -> None:
         self._runner, self._store, self._run = runner, store, run
         self._settings, self._budget, self._log_dir = settings, budget, log_dir

@@ -14,7 +14,7 @@ from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
 from autotune.agent.request import TuneRequest
 from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
-from autotune.agent.startup import Process
+from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget, SystemClock
 from autotune.dispatch.clusters import LocalCluster, SharedCluster
 from autotune.errors import NothingRanError, UsageError, WorkloadError
@@ -111,7 +111,7 @@ def tune(
 
 def _compiled_earlier(
     store: SqlStore, run: RunRecord, request: TuneRequest
-) -> tuple[Process, ...]:
+) -> tuple[MeasuredPlan, ...]:
     return compiled_earlier(store, run) if request.objective.weighs_start else ()
 
 

@@ -13,7 +13,7 @@ from autotune.agent.forecast.durations import expected_s
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
 from autotune.agent.proposers.baseline import why_no_baseline
-from autotune.agent.proposers.earlier import Found
+from autotune.agent.proposers.earlier import EarlierBest
 from autotune.agent.proposers.gate import TimeLeft
 from autotune.agent.proposers.orders import (
     after_scouts,
@@ -54,7 +54,7 @@ def stages_of(
     scouting: Space | None,
     settings: SearchSettings,
     hardware: Hardware,
-    earlier: Sequence[Found] = (),
+    earlier: Sequence[EarlierBest] = (),
 ) -> tuple[Stage, ...]:
     """Return the parts of a run in their order.
 
@@ -72,7 +72,7 @@ def stages_of(
 
 
 def _search(
-    space: Space, settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+    space: Space, settings: SearchSettings, hardware: Hardware, earlier: Sequence[EarlierBest]
 ) -> Stage:
     # The order of the search is about sharding itself: it changes what other settings are worth.
     varies = "sharding" in space.by_name and space.by_name["sharding"].varies

@@ -28,7 +28,7 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
 FSDP = ("fsdp_zero2", "fsdp_zero3", "hsdp")
-LEAST_HELD = "fsdp_zero3"
+LEAST_MEMORY_SHARDING = "fsdp_zero3"
 """The sharding under which a rank holds least."""
 
 _SHARDINGS = ("ddp", "zero1", *FSDP)

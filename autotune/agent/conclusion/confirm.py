@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from autotune.agent.conclusion.finalists import choose, confirmed, finalists
 from autotune.agent.conclusion.numerics import next_check
 from autotune.agent.forecast.durations import (
-    bare_ending_s,
     check_s,
     confirmation_s,
     expected_s,
+    remeasure_and_check_s,
 )
 from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
@@ -73,7 +73,7 @@ class Ending:
         """Whether a plan as long as the baseline could be found, measured again and checked."""
         own = history.reference
         trial_s = expected_s(own, history, self.hardware)
-        return trial_s + bare_ending_s(own, history, self.hardware) <= left_s
+        return trial_s + remeasure_and_check_s(own, history, self.hardware) <= left_s
 
     def next(self, history: History, left_s: float) -> Proposal | None:
         """Return the next trial of the ending, None when there is nothing left to do or pay."""

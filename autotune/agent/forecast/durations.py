@@ -103,7 +103,7 @@ def confirmation_s(plan: Plan, history: History, hardware: Hardware) -> float:
     return _MARGIN * (expected_s(plan, history, hardware) - first_step_s + again_s)
 
 
-def bare_ending_s(plan: Plan, history: History, hardware: Hardware) -> float:
+def remeasure_and_check_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the seconds that measuring `plan` once more and checking it takes.
 
     The baseline's own process is compared with then, as far as time is too short for another one.
