@@ -57,7 +57,7 @@ def found_earlier(store: TrialStore, run: RunRecord) -> tuple[EarlierBest, ...]:
 
 
 def compiled_earlier(store: TrialStore, run: RunRecord) -> tuple[MeasuredPlan, ...]:
-    """Return the measurements of earlier runs whose kernels the compiler's cache may still hold."""
+    """Return measurements of earlier runs whose kernels the compiler's cache may still hold."""
     return tuple(
         (trial.plan, trial.result.measurement)
         for other in store.runs()

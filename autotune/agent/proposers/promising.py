@@ -170,7 +170,7 @@ class Promising:
     ) -> Iterator[Plan]:
         """Yield the base plan with one change, two and so on, adding the best one each time.
 
-        This is done with all knobs, without those of the compiler, and without those and the
+        This is done three times: with all knobs, without the compiler's, and without those and the
         batch, as both make trials long.
         """
         for kept in (frozenset[str](), _COMPILER, _COMPILER | {"batch_size"}):
@@ -194,7 +194,7 @@ class Promising:
         priced = [
             (
                 other,
-                outlook.log
+                outlook.log_mean
                 - self._least_gain(other, outlook, history)
                 - self._least_gain_of_guarded(other, plan),
             )
@@ -213,7 +213,7 @@ class Promising:
         return _GUARDED_GAIN_PART * self.gain if guarded else 0.0
 
     def _least_gain(self, plan: Plan, outlook: Prospect, history: History) -> float:
-        """Return the least gain, in the log value, that pays for a longer trial or larger batch."""
+        """Return the least gain, in the log value, that pays for the trial and a larger batch."""
         assert history.baseline is not None
         usual_s = max(history.baseline.undiagnosed_s, 1.0)
         price = _LEAST_GAIN_PER_TRIAL_LENGTH * (
@@ -240,7 +240,7 @@ def _incumbent_value(history: History, forecast: Prospects) -> float:
 def _log_value(trial: Done, history: History, forecast: Prospects) -> float:
     """Return the log of the trial's measured value, of its forecast if it may not win."""
     value = history.value(trial)
-    return math.log(value) if value else forecast.of([trial.plan])[0].log
+    return math.log(value) if value else forecast.of([trial.plan])[0].log_mean
 
 
 def _best_trials(history: History) -> list[Done]:
@@ -301,8 +301,8 @@ def _tunable(plan: Plan, measured: Done, history: History) -> Iterator[str]:
     for name in plan:
         needs_wait = history.space.knob(name).needs_data_wait
         idle = needs_wait and not waits and not _has_workers(name, plan)
-        saves_memory = name in _MEMORY_KNOBS and not history.objective.weighs_memory
-        if name != FOLLOWS and not saves_memory and not idle:
+        is_for_memory = name in _MEMORY_KNOBS and not history.objective.weighs_memory
+        if name != FOLLOWS and not is_for_memory and not idle:
             yield name
 
 
@@ -314,7 +314,7 @@ def _proposal(candidate: Candidate, incumbent: float, history: History) -> Propo
     base = candidate.base
     changed = [name for name in candidate.plan.diff(base.plan) if name in candidate.plan]
     # While no measured plan may win, any plan that may is a gain.
-    ratio = math.exp(candidate.outlook.worth.log) / incumbent if incumbent else math.inf
+    ratio = math.exp(candidate.outlook.worth.log_mean) / incumbent if incumbent else math.inf
     # Knobs that apply only with a change, such as the compiler's scope, need no own reason.
     before = base.plan.values
     changes = [(history.space.knob(n), candidate.plan[n], before.get(n)) for n in changed]
