@@ -73,7 +73,7 @@ def _changed(plan: Plan, history: History) -> Iterator[tuple[str, Value]]:
 
 
 def _worth(name: str, plan: Plan, without: Plan, history: History, process_std: float) -> str:
-    """Return the effect of one setting in words, measured if the plan `without` it ran."""
+    """Return in words the effect of one setting, as measured against the plan `without` it."""
     ours, theirs = history.measured.get(plan), history.measured.get(without)
     old = without.values.get(name)
     if ours is None or theirs is None:

@@ -214,7 +214,7 @@ def _first_steps_s(history: History, compiler: CompilerSetup | None) -> list[flo
 
 
 def _interrupted_s(history: History, compiler: CompilerSetup | None) -> list[float]:
-    """Return the seconds after which trials were ended that still compiled: a lower bound."""
+    """Return the seconds of trials that were ended while they compiled, as lower bounds."""
     return lengths_s(_interrupted(history, compiler))
 
 

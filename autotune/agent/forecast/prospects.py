@@ -23,7 +23,7 @@ _SURELY_ALLOWED = 0.95  # probability of being allowed to win above which more i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prospect:
-    """The forecast of a plan.
+    """A plan's forecast: its throughput, its value, and whether it may win.
 
     Attributes:
         speed: forecast of its throughput.

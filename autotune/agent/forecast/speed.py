@@ -73,7 +73,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class _Features:
-    """What the covariance of a plan with others depends on.
+    """The features of a plan that its covariance with others is computed from.
 
     Attributes:
         gains: expected gain over the baseline of the batch and of each knob, in the log speed.
