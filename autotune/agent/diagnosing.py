@@ -1,4 +1,4 @@
-"""Which trials are diagnosed once they are measured: few, as it takes seconds."""
+"""Which trials are diagnosed after their measurement: few, as a diagnosis takes seconds."""
 
 from autotune.agent.conclusion.finalists import choose, finalists
 from autotune.agent.history import History
@@ -9,13 +9,13 @@ from autotune.trials.result import Purpose
 
 
 def diagnosis_of(proposal: Proposal, history: History, gain: float) -> DiagnosisRequest | None:
-    """Return what to look at after a trial, None for nothing.
+    """Return the diagnosis to run after a trial, None for no diagnosis.
 
-    Each baseline is diagnosed, and in the confirmation whichever plan leads, once.
+    Each baseline is diagnosed, and in the confirmation the leading plan, once.
 
     Args:
-        proposal: about to be run.
-        history: of its number of ranks.
+        proposal: the trial about to be run.
+        history: the trials with as many ranks.
         gain: relative gain below which two speeds count as equal.
     """
     wanted = proposal.purpose is Purpose.BASELINE or (
