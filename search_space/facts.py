@@ -15,6 +15,7 @@ class WorkloadFacts:
         global_batch_size: samples per optimizer step, when the user fixed it.
         dataset_len: samples, None for an iterable dataset.
         fixed_batches: the loader makes batches of its own size, whatever it is asked for.
+        uneven_batches: batches of the loader differ in shape, as padded texts do.
         open_file: the attribute of the dataset that holds an open file, or None.
         repeats_in_workers: each worker would read all of the iterable dataset.
         num_parameters: elements over all parameters.
@@ -50,6 +51,7 @@ class WorkloadFacts:
     global_batch_size: int | None = None
     dataset_len: int | None = None
     fixed_batches: bool = False
+    uneven_batches: bool = False
     open_file: str | None = None
     repeats_in_workers: bool = False
     num_parameters: int = 0

@@ -171,7 +171,10 @@ class Search:
             deadlines=Deadlines.within(self._settings.budget_s),
             compare_with=proposal.compare_with,
             diagnosis=diagnosis_of(
-                proposal, self._journal.history(proposal.num_ranks), self._settings.gain
+                proposal,
+                self._journal.history(proposal.num_ranks),
+                self._settings.gain,
+                self._budget.remaining_s,
             ),
             interesting_above=self._agenda.interesting_above(proposal),
             give_up_after_s=give_up_after_s,

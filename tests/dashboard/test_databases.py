@@ -37,6 +37,8 @@ def shown(component):
         ("/", {}, "first"),
         ("/", {"page": "2"}, "Newer"),
         ("/runs/1", {}, "3 fresh processes each"),
+        ("/runs/1", {}, '"children": "1.00"'),
+        ("/runs/1", {}, "GiB; baseline 2.00 GiB"),
         ("/runs/second", {}, "No trial has been measured yet."),
         ("/runs/1/trials/3", {}, "out of <memory>"),
         ("/compare", {"trials": "1.1,first.2", "runs": "1,2"}, "Trial 2 of run 1"),

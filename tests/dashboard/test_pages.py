@@ -28,7 +28,7 @@ def failed(run):
 
 def tile(page, name):
     """Return the number and the words of a tile on top of a run's page."""
-    tile = page.locator("#top .mantine-Paper-root", has=page.get_by_text(name, exact=True))
+    tile = page.locator(f'#top .mantine-Paper-root:has(> p:first-child:text-is("{name}"))')
     _, number, words = filter(None, tile.inner_text().splitlines())
     return number, words
 

@@ -14,7 +14,12 @@ from autotune.trials.applying.loader import build_loader
 from autotune.trials.feed import Feed
 from autotune.trials.probing.loader import has_fixed_batches, loader_speed
 from autotune.trials.probing.products import UnevenProducts
-from autotune.trials.probing.varying import on_meta, varies_with_shapes, varies_with_values
+from autotune.trials.probing.varying import (
+    on_meta,
+    uneven_batches,
+    varies_with_shapes,
+    varies_with_values,
+)
 from autotune.trials.workload import Workload
 
 
@@ -26,6 +31,7 @@ def with_batch_facts(
     feed = Feed(build_loader(workload, plan, seed))
     batch = feed.next()
     is_fixed = has_fixed_batches(workload, plan, seed, feed, batch)
+    is_uneven = uneven_batches(batch, feed)
     flops, uneven = _count_flops(workload, model, batch)
     with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
         if flops is None:
@@ -36,6 +42,7 @@ def with_batch_facts(
     return replace(
         facts,
         fixed_batches=is_fixed,
+        uneven_batches=is_uneven,
         varies=varies,
         flops_per_sample=flops and flops / facts.batch_size,
         uneven_share=uneven / flops if flops else None,

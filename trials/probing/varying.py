@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,25 @@ def varies_with_shapes(workload: Workload, model: nn.Module, batch: Any, feed: F
     """
     batches = (batch if number == 0 else feed.next() for number in range(_NUM_BATCHES))
     return _varies(model, partial(workload.compute_loss, model), map(on_meta, batches))
+
+
+def uneven_batches(batch: Any, feed: Feed) -> bool:
+    """Whether the next batches of the feed hold tensors of other shapes than this one."""
+    first = _shapes(batch)
+    return any(_shapes(feed.next()) != first for _ in range(_NUM_BATCHES - 1))
+
+
+def _shapes(batch: Any) -> list[torch.Size]:
+    """Return the shapes of the tensors in the batch: in dicts, lists and graphs."""
+    if isinstance(batch, torch.Tensor):
+        return [batch.shape]
+    if isinstance(batch, Mapping):
+        parts: Iterable[Any] = batch.values()
+    elif isinstance(batch, list | tuple):
+        parts = batch
+    else:  # such as a batch of torch_geometric
+        parts = batch.to_dict().values() if callable(getattr(batch, "to_dict", None)) else ()
+    return [shape for part in parts for shape in _shapes(part)]
 
 
 def varies_with_values(workload: Workload, plan: Plan, seed: int) -> bool:

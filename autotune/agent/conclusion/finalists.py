@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autotune.agent.conclusion.numerics import is_unchecked, next_check
 from autotune.agent.conclusion.speedup import Speedup, around, pooled
 from autotune.agent.done import Done
-from autotune.agent.history import History
+from autotune.agent.history import History, conclusive
 from autotune.agent.objectives.objective import Figures
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import FindingKind
@@ -164,10 +164,10 @@ def _compared(plan: Plan, history: History) -> list[Measurement]:
     Until the baseline has one, it is compared by its first process, which no selection by speed
     has biased.
     """
-    again = confirmations(plan, history)
     baseline = history.baseline
+    again = conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == plan)
     if again or baseline is None or plan != baseline.plan:
-        return again
+        return confirmations(plan, history)
     return [m for m in (baseline.result.measurement,) if m is not None]
 
 
@@ -184,7 +184,7 @@ def confirmed_figures(plan: Plan, history: History) -> Figures | None:
 def confirmed(history: History, rounds: int = 1) -> list[Confirmed]:
     """Return the finalists with `rounds` confirmations or more that may win, best first."""
     baseline = history.baseline
-    if baseline is None:
+    if baseline is None or not _compared(baseline.plan, history):
         return []
     plans = dict.fromkeys(t.plan for t in history.of(Purpose.CONFIRM))
     entries = [

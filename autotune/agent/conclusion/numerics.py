@@ -71,6 +71,7 @@ def reference(plan: Plan, history: History) -> Plan:
     The plan's checkpointing is kept, as it changes no number and the twin needs the memory; so are
     the workload's own knobs, because their effect on the numbers is the user's decision.
     """
+    # The check is against eager fp32, so it is about these knobs and no others.
     kept = FOLLOWS_BATCH | {"activation_checkpointing"} | set(dict(history.space.facts.user_knobs))
     eager: dict[str, Value] = {"compile_mode": "off", "precision": "fp32"}
     baseline = history.reference

@@ -197,6 +197,8 @@ def _scale(default: Plan, history: History, hardware: Hardware) -> float:
     if compiles_blocks(default):
         ops /= max(1, history.space.facts.num_blocks)
     expected_s = _FIRST_STEP_BASE_S + _FIRST_STEP_PER_OP_S * ops
+    if history.space.facts.uneven_batches:
+        expected_s *= 2  # the second shape is compiled again, for sizes that vary
     return expected_s / usual_first_step_s(default, hardware.device_kind)
 
 

@@ -39,13 +39,13 @@ def test_another_bucket_is_another_program():
         space.plan({"compile_mode": "default", **more})
         for more in ({"workers": 1}, {"bucket_mb": 5})
     )
-    assert expected_first_step_s(loaded, seen, GPU) == 15.0
+    assert expected_first_step_s(loaded, seen, GPU) == pytest.approx(12.0)
     assert expected_first_step_s(bucket, seen, GPU) == 30.0
 
 
 @pytest.mark.parametrize(("hardware", "same"), [(GPU, True), (CPU, False)])
 def test_what_was_compiled_starts_sooner(hardware, same):
-    """At least half of it is in the compiler's cache; a second process shows how much."""
+    """Most of it is in the compiler's cache; a second process shows how much."""
     space = build_space(GPT, hardware)
     slow = ok(60.0, first_step_s=30.0, total_s=36.0)
     own, compiled = ({}, ok(50.0)), ({"compile_mode": "default"}, slow)
@@ -62,12 +62,12 @@ def test_what_was_compiled_starts_sooner(hardware, same):
     seen = history(own, compiled, again, space=space)
     assert expected_s(neighbour, seen, hardware) == 8.0
     assert uncached_s(neighbour, seen, hardware) == 36.0
-    assert expected(compiled) == [15.0, 30.0, 15.0 if same else 30.0]
+    assert expected(compiled) == pytest.approx([12.0, 30.0, 12.0 if same else 30.0])
     assert expected(compiled, again) == [2.0, 30.0, 2.0 if same else 30.0]
 
 
 def test_a_check_is_expected_to_take_as_long_as_one_that_ran():
-    """For a larger batch in proportion; where nothing was checked alike, as long as a trial."""
+    """For a larger batch in proportion; another mode of the compiler is another matter."""
     seen = history(({}, ok(50.0, total_s=8.0)))
     report = TrialResult(outcome=Outcome.OK, numerics=passed(), total_s=2.0)
     plan, larger, compiled = (
@@ -76,9 +76,8 @@ def test_a_check_is_expected_to_take_as_long_as_one_that_ran():
     )
     checked = Done(number=9, plan=plan, purpose=Purpose.NUMERICS, reason="", result=report)
     checks = replace(seen, done=(*seen.done, checked))
-    assert check_s(plan, seen, GPU) == pytest.approx(1.25 * expected_s(plan, seen, GPU))
-    assert check_s(plan, checks, GPU) == pytest.approx(1.25 * 2.0)
-    assert check_s(larger, checks, GPU) == pytest.approx(1.25 * 4.0)
+    assert check_s(plan, checks, GPU) == pytest.approx(1.1 * 2.0)
+    assert check_s(larger, checks, GPU) == pytest.approx(1.1 * 4.0)
     assert check_s(compiled, checks, GPU) == check_s(compiled, seen, GPU)
 
 
@@ -86,4 +85,14 @@ def test_a_check_lasts_at_least_as_long_as_its_steps():
     """The eager twin takes its time with a large batch, which the plan itself is through with."""
     large = {"precision": "bf16", "batch_size": 128}
     seen = history(({}, ok(50.0, total_s=8.0)), (large, ok(400.0, total_s=6.0)))
-    assert check_s(SPACE.plan(large), seen, GPU) == pytest.approx(8 * 128 * (1 / 50 + 1 / 400))
+    steps_s = 3 * 128 * (2 / 50 + 1 / 400)
+    assert check_s(SPACE.plan(large), seen, GPU) > steps_s
+
+
+def test_a_check_has_neither_warm_up_nor_windows():
+    """It starts, builds the plan and its twin, and takes a first step and a few more."""
+    seen = history(({}, ok(5000.0, total_s=8.0)))
+    start_s, build_s, first_step_s = 8.0 - 4.0, 0.5, 1.0
+    steps_s = 3 * 16 * 3 / 5000
+    expected = 1.1 * (start_s + 2 * build_s + first_step_s + steps_s)
+    assert check_s(SPACE.plan({"precision": "bf16"}), seen, GPU) == pytest.approx(expected)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from autotune.search_space.space import build_space
 from autotune.trials.probing.probe import probe
-from tests.search_space.machines import CPU_MACHINE
+from tests.search_space.machines import CPU_MACHINE, GPU_MACHINE
 
 EXPERTS = """
 class Experts(nn.Module):
@@ -82,3 +83,33 @@ def compute_loss(model, batch):
 def test_the_probe_sees_whether_what_runs_varies(extra, expected, write_workload):
     """By values, by chance or by shape; ranks that cut parameters would wait for each other."""
     assert probe(write_workload(extra), CPU_MACHINE, 0).varies is expected
+
+
+PADDED = """
+def collate_fn(samples):
+    longest = max(int(y) + 1 for _, y in samples) * len(samples) if {uneven} else 16
+    xs = torch.stack([torch.nn.functional.pad(x, (0, longest)) for x, _ in samples])
+    return {{"x": xs, "y": torch.stack([y for _, y in samples])}}
+
+class Cut(nn.Linear):
+    def forward(self, x):
+        return super().forward(x[:, :16])
+
+def build_model():
+    return Cut(16, 3)
+
+def compute_loss(model, batch):
+    return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+
+BATCH_SIZE = 2
+"""
+
+
+@pytest.mark.parametrize("uneven", [True, False])
+def test_batches_of_uneven_shapes_are_seen(write_workload, uneven):
+    """They would be compiled and recorded anew for each shape, so those modes are not offered."""
+    path = write_workload(PADDED.format(uneven=uneven))
+    facts = probe(path, CPU_MACHINE, seed=0)
+    assert facts.uneven_batches == uneven
+    modes = build_space(facts, GPU_MACHINE).by_name["compile_mode"].values
+    assert ("reduce-overhead" in modes) != uneven
