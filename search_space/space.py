@@ -120,7 +120,9 @@ class Space:
         return plan
 
     def possible(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan | None:
-        """Return what `plan` does, or None if the values exclude each other or lack in `plans`.
+        """Return what `plan` does, or None if the values cannot run together.
+
+        Where the space has only certain `plans`, None is returned for every other plan, too.
 
         Raises:
             PlanError: for a knob or value that is not in the space.

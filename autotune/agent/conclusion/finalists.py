@@ -159,7 +159,7 @@ def confirmations(plan: Plan, history: History) -> list[Measurement]:
 
 
 def _compared(plan: Plan, history: History) -> list[Measurement]:
-    """Return the measurements that the plan is compared by: its confirmations.
+    """Return the plan's measurements in the confirmation, which speed-ups are computed from.
 
     Until the baseline has one, it is compared by its first process, which no selection by speed
     has biased.

@@ -88,7 +88,7 @@ class Weighed:
 
 
 class Objective(ABC):
-    """What makes one plan better than another.
+    """The objective of a run: gives each plan a value to maximise.
 
     Attributes:
         name: the value of `--objective`.
