@@ -1,1 +1,1 @@
-"""What may vary: knobs, plans, the space of a workload on a machine. Imports no torch."""
+"""Knobs, plans, and the space of plans of a workload on a machine. Imports no torch."""

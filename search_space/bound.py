@@ -1,16 +1,16 @@
-"""What limits a training step: the words that diagnosis and knobs share."""
+"""What limits the speed of a training step, named alike by diagnosis and knobs."""
 
 import enum
 
 
 class Bound(enum.Enum):
-    """What the largest part of a step is spent on, or what would have to grow for it to shrink.
+    """What takes the largest part of a step.
 
-    `data`: waiting for batches and copying them. `launches`: the host, which cannot start
-    operations as fast as they end. `arithmetic`: matrix products, convolutions, attention.
-    `memory_bandwidth`: everything that moves more than it computes. `communication`: between
-    ranks, hidden behind nothing. `capacity`: device memory that had to be freed and asked for
-    again.
+    `data`: waiting for batches and copying them. `launches`: a device that waits for the host to
+    launch operations. `arithmetic`: matrix products, convolutions, attention.
+    `memory_bandwidth`: operations that move more data than they compute. `communication`: between
+    ranks, as far as it does not overlap with computing. `capacity`: freeing and allocating device
+    memory again, as there is too little of it.
     """
 
     DATA = "data"
@@ -22,5 +22,5 @@ class Bound(enum.Enum):
 
     @property
     def words(self) -> str:
-        """The name for sentences."""
+        """The name in words, as in `memory bandwidth`."""
         return self.value.replace("_", " ")

@@ -1,4 +1,4 @@
-"""What the probe learnt about a workload, as plain values: the space is computed from these."""
+"""Facts about a workload, found by the probe, from which its space is computed."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -14,33 +14,36 @@ class WorkloadFacts:
         batch_size: the user's own per-device batch.
         global_batch_size: samples per optimizer step, when the user fixed it.
         dataset_len: samples, None for an iterable dataset.
-        fixed_batches: the loader makes its own batches, whatever size it is asked for.
+        fixed_batches: the loader makes batches of its own size, whatever it is asked for.
         uneven_batches: batches of the loader differ in shape, as padded texts do.
-        open_file: which attribute of the dataset holds a file that it reads, or None.
-        repeats_in_workers: each worker of an iterable dataset would read the whole of it.
+        open_file: the attribute of the dataset that holds an open file, or None.
+        repeats_in_workers: each worker would read all of the iterable dataset.
         num_parameters: elements over all parameters.
-        num_blocks: repeated blocks found (0: none), and the name of their class.
+        num_blocks: number of repeated blocks found, 0 for none.
+        block_class: name of the blocks' class, or None.
         has_conv2d: the model holds a two-dimensional convolution.
         has_batch_norm: the model holds a norm over the samples of a batch.
         optimizer_class: for example `AdamW`.
         optimizer_impls: which of `foreach`, `fused` its constructor takes on this device.
-        recordable: the optimizer can be part of a CUDA graph.
-        recordable_only_fused: its fused implementation can, no other.
+        recordable: the optimizer's step can be recorded in a CUDA graph.
+        recordable_only_fused: only its fused implementation can be recorded.
         rebuild_problem: why the optimizer cannot be built anew with other settings, or None.
-        own_step: the optimizer's step is the workload's or a library's, not torch's.
-        shared_across: which parameter stands in several blocks, or in one and beside it, or None.
-        sparse_gradients: an embedding gives gradients of the rows that it looked up alone.
-        varies: which modules run, or how often, is not the same in every step.
+        own_step: the optimizer's step is not one of torch but of the workload or a library.
+        shared_across: in words, a parameter shared by blocks, or by a block and the rest of the
+            model, or None.
+        sparse_gradients: an embedding has sparse gradients.
+        varies: which modules run, or how often, differs from step to step.
         compiler_problem: why torch.compile cannot work here, or None when it can.
-        bf16, fp16: the device computes in it natively.
-        user_knobs: the workload's `KNOBS`, baseline first.
-        tokens_per_sample: for printing tokens per second.
-        flops_per_sample: forward and backward, counted once on the CPU; None when unknown.
-        uneven_share: of these, in products with a side of a weight that is no multiple of 8.
-        loader_samples_per_s: speed of the loader alone, in one process, no step.
-        loader_busy_share: part of the time that it keeps a core busy; the rest it waits for.
-        imports: installed modules that the workload uses, for processes that wait for a trial.
-        source_hash: of the workload's file and of what it imports from its own folder.
+        bf16, fp16: whether the device computes in this format natively.
+        user_knobs: the workload's `KNOBS`: names and values, baseline first.
+        tokens_per_sample: tokens of a sample, to print tokens per second; None: no tokens.
+        flops_per_sample: FLOPs of forward and backward, counted on the CPU; None when unknown.
+        uneven_share: share of these in products with a weight one of whose sides is no multiple of
+            8; None when unknown.
+        loader_samples_per_s: speed of the loader alone, in one process; None when unknown.
+        loader_busy_share: share of its time that the loader keeps a core busy and does not wait.
+        imports: installed modules that the workload uses; processes import them before a trial.
+        source_hash: hash of the workload's file and of its imports from its own folder.
         remarks: lines for the user, for example a BATCH_SIZE cut to the dataset.
     """
 

@@ -1,4 +1,4 @@
-"""The machine as plain values, so that a space can be computed for a machine one is not on."""
+"""The machine as plain values, so that a space can be computed for another machine."""
 
 import hashlib
 import json
@@ -15,8 +15,8 @@ class Hardware:
     Attributes:
         device_kind: `"cuda"` or `"cpu"`.
         device_name: as the driver or the processor names it.
-        num_devices: how many trials can run side by side.
-        device_memory_bytes: of one device; the machine's memory on a CPU.
+        num_devices: number of devices.
+        device_memory_bytes: memory of one device; on a CPU, that of the machine.
         capability: CUDA compute capability, `(9, 0)` for Hopper; None on a CPU.
         num_cores: cores this process may use.
         host_memory_bytes: of the whole machine.

@@ -1,4 +1,4 @@
-"""A plan: one value for every knob that applies. The unit of everything autotune does."""
+"""A plan: one value for every knob that applies. Trials run plans, and results belong to them."""
 
 import hashlib
 import json
@@ -18,8 +18,8 @@ class Plan:
 
     Attributes:
         items: the knobs with their values.
-        ranks: how many ranks a plan file was made for; None elsewhere. It is where a plan comes
-            from and no part of it: plans that differ only so are equal.
+        ranks: number of ranks that a plan file was made for; None elsewhere. Plans that differ
+            only in it are equal.
     """
 
     items: tuple[tuple[str, Value], ...]
@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits that name this plan."""
+        """Twelve hex digits that identify this plan."""
         text = json.dumps([SCHEMA_VERSION, self.items])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

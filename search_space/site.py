@@ -1,4 +1,4 @@
-"""What a space is computed for: a workload, a machine, and a number of ranks per trial."""
+"""A site: the workload, the machine and the number of ranks that a space is computed for."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,12 @@ from autotune.search_space.hardware import Hardware
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where trials run, and what.
+    """A workload on a machine, with a number of ranks for each trial.
 
     Attributes:
-        num_ranks: of each trial.
+        facts: facts about the workload.
+        hardware: the machine.
+        num_ranks: ranks of each trial.
     """
 
     facts: WorkloadFacts
@@ -27,13 +29,13 @@ class Site:
 
     @property
     def fitting_batches(self) -> tuple[int, ...]:
-        """The per-rank batches that make the user's global batch."""
+        """The batches that divide a rank's share of the global batch; empty without one."""
         share = (self.facts.global_batch_size or 0) // self.num_ranks
         return tuple(size for size in range(1, share + 1) if share % size == 0)
 
     @property
     def own_batch_size(self) -> int:
-        """The user's per-device batch; with many ranks the next smaller one that there can be."""
+        """The user's per-device batch, or the largest smaller one that so many ranks can have."""
         own, total = self.facts.batch_size, self.facts.global_batch_size
         if total is not None:
             return max((size for size in self.fitting_batches if size <= own), default=1)

@@ -1,6 +1,6 @@
-"""The space: which knobs apply to a workload on a machine, with which values, and why not others.
+"""The space: the knobs that apply to a workload on a machine, their values, and why others do not.
 
-Every plan that runs comes out of `Space.plan`, so it is complete, valid and canonical.
+Every plan that runs is made by a `Space`, so it is complete and its values can run together.
 """
 
 import itertools
@@ -28,13 +28,13 @@ from autotune.search_space.site import Site, on_ranks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """What the user allows: `--knobs`, `--fix`, `--allow`, `--numerics`.
+    """The user's limits on a space: `--knobs`, `--fix`, `--allow`, `--numerics`.
 
     Attributes:
         knobs: only these vary; None for all.
         fix: knobs held at one value.
-        allow: guarded values, and knobs that `numerics` would keep out.
-        numerics: the widest class of change allowed; TRAINING means `precision` plus batch sizes.
+        allow: guarded values to allow, and knobs of a wider class than `numerics`.
+        numerics: the widest class of change to the computed numbers that knobs may have.
     """
 
     knobs: tuple[str, ...] | None = None
@@ -44,12 +44,12 @@ class Narrowing:
 
 
 NAMED_IN_FULL = Narrowing(allow=tuple(map(str, GUARDED)))
-"""For a plan that the user writes down, as a whole: naming a guarded value allows it."""
+"""The narrowing for a plan that the user spelled out: naming a guarded value allows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """One knob as it applies here: its values, baseline first, and why others are missing."""
+    """A knob with its values in a space, baseline first, and a note on why others are missing."""
 
     knob: Knob
     values: tuple[Value, ...]
@@ -57,15 +57,20 @@ class Domain:
 
     @property
     def varies(self) -> bool:
-        """Whether there is anything to choose."""
+        """Whether the knob has several values."""
         return len(self.values) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """All plans that may run. `out` maps each knob that does not vary to the reason.
+    """All plans that may run.
 
-    `plans` are the only ones there are, as in a recorded table; None: whatever the domains make.
+    Attributes:
+        domains: the knobs that apply, with their values.
+        out: for each knob that does not vary, the reason in words.
+        site: the workload, the machine and the number of ranks.
+        plans: the only plans of the space, as in a recorded table; None: all of the domains.
+        by_name: the domains by their knob's name.
     """
 
     domains: tuple[Domain, ...]
@@ -80,7 +85,7 @@ class Space:
 
     @property
     def facts(self) -> WorkloadFacts:
-        """What is known about the workload."""
+        """The facts about the workload."""
         return self.site.facts
 
     @property
@@ -90,19 +95,20 @@ class Space:
 
     @property
     def baseline(self) -> Plan:
-        """The user's own configuration, with what `--fix` says."""
+        """The user's own configuration, with the values of `--fix`."""
         return self.plan({})
 
     def knob(self, name: str) -> Knob:
-        """Return what is known of a knob of the catalogue or of the workload."""
+        """Return the entry of a knob of the catalogue or of the workload's own."""
         return BY_NAME.get(name) or self.by_name[name].knob
 
     def plan(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan:
         """Complete `values` from `base` (default: the baseline) into a canonical plan.
 
         Raises:
-            PlanError: for a knob or value that is not in the space, and for values that exclude
-                each other or are not among `plans`; `possible` has no plan for those instead.
+            PlanError: for a knob or value that is not in the space, for values that exclude each
+                other, and for a plan that is not among `plans`. For the last two, `possible`
+                returns None instead.
         """
         plan = self._completed(values, base)
         problem = conflict(plan, self.facts)
@@ -114,7 +120,9 @@ class Space:
         return plan
 
     def possible(self, values: Mapping[str, Value], base: Plan | None = None) -> Plan | None:
-        """Return what `plan` does, or None where the values exclude each other.
+        """Return what `plan` does, or None if the values cannot run together.
+
+        Where the space has only certain `plans`, None is returned for every other plan, too.
 
         Raises:
             PlanError: for a knob or value that is not in the space.
@@ -124,12 +132,12 @@ class Space:
         return plan if is_there and conflict(plan, self.facts) is None else None
 
     def adopt(self, plan: Plan) -> Plan:
-        """Return the plan of this space that keeps what it can of one that is not.
+        """Return the plan of this space that is closest to a plan of another space.
 
-        It was made for other ranks, or with values that exclude each other. Whether the plan is
-        among `plans` is not asked: a numerics check needs no measurement.
-        Knobs that this space lacks are left out, those that only it has are at their baseline.
-        Counts become the next smaller one here; accumulation follows from the batch.
+        That plan may be for another number of ranks or have values that exclude each other here.
+        Knobs that this space lacks are left out, and knobs that only it has take their baseline.
+        Counts become the next smaller one here; accumulation follows from the batch. The result
+        need not be among `plans`, as a numerics check needs no measurement.
         """
         chosen = {
             name: _near(self.by_name[name], value)
@@ -175,9 +183,10 @@ class Space:
                 yield plan
 
     def only(self, plans: Collection[Plan]) -> "Space":
-        """Return the space of these plans: no other is possible, and knobs have their values.
+        """Return the space that has only these plans, with the values that occur in them.
 
-        Knobs that a plan does not name where they apply are left out: it is older than they are.
+        A knob that applies to one of the plans without being in it is left out: the plan was
+        recorded before the knob was added.
         """
         named = [d for d in self.domains if not _is_missing_in(plans, d.knob)]
         return replace(
@@ -187,7 +196,7 @@ class Space:
         )
 
     def size_bound(self) -> int:
-        """Upper bound of the number of plans: conditional knobs counted as if always there."""
+        """Return an upper bound of the number of plans, as if all knobs always applied."""
         if self.plans is not None:
             return len(self.plans)
         return math.prod(len(d.values) for d in self.domains if d.knob.name != FOLLOWS)
@@ -232,7 +241,7 @@ class Space:
 
 
 def _near(domain: Domain, value: Value) -> Value:
-    """Return the value, for a count the next smaller one, or else the baseline's."""
+    """Return the value if the domain has it, else the next smaller count or the baseline's."""
     if value in domain.values:
         return value
     if not domain.knob.any_count:
@@ -248,7 +257,7 @@ def _is_missing_in(plans: Collection[Plan], knob: Knob) -> bool:
 def _seen_in(plans: Collection[Plan], domain: Domain) -> Domain:
     name = domain.knob.name
     seen = {plan[name] for plan in plans if name in plan}
-    # A knob of another knob may be in none of the plans; its baseline keeps it a domain.
+    # A knob that depends on another may be in none of the plans; it keeps its baseline value.
     values = tuple(value for value in domain.values if value in seen) or domain.values[:1]
     return replace(domain, values=values)
 
@@ -313,7 +322,7 @@ def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing, site: 
 
 
 def _fix(space: Space, fixed: Mapping[str, str]) -> Space:
-    """Hold the fixed knobs at their values: a domain of one, which is then the baseline's too."""
+    """Return the space with one value for each fixed knob, which is the baseline's value then."""
     for name, text in fixed.items():
         if name not in space.by_name:
             raise PlanError(f"--fix {name}={text}: {name} does not apply here: {space.out[name]}")

@@ -1,4 +1,4 @@
-"""Which trials are diagnosed once they are measured: few, as it takes seconds."""
+"""Which trials are diagnosed after their measurement: few, as a diagnosis takes seconds."""
 
 from autotune.agent.conclusion.finalists import choose, finalists
 from autotune.agent.history import History
@@ -14,15 +14,15 @@ _TIME_FOR_WINNER_S = 120.0
 def diagnosis_of(
     proposal: Proposal, history: History, gain: float, left_s: float
 ) -> DiagnosisRequest | None:
-    """Return what to look at after a trial, None for nothing.
+    """Return the diagnosis to run after a trial, None for no diagnosis.
 
-    Each baseline is diagnosed, and in the confirmation whichever plan leads, once, if time allows.
+    Each baseline is diagnosed, and in the confirmation the leading plan, once, if time allows.
 
     Args:
-        proposal: about to be run.
-        history: of its number of ranks.
+        proposal: the trial about to be run.
+        history: the trials with as many ranks.
         gain: relative gain below which two speeds count as equal.
-        left_s: of the budget.
+        left_s: seconds left of the budget.
     """
     wanted = proposal.purpose is Purpose.BASELINE or (
         proposal.purpose is Purpose.CONFIRM

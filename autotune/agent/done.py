@@ -1,4 +1,4 @@
-"""A trial that ended, as the decisions of a run see it."""
+"""A finished trial, as the decisions of a run use it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from autotune.trials.result import Outcome, Purpose, TrialResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A trial that ended, on `num_ranks` devices."""
+    """A finished trial, on `num_ranks` devices."""
 
     number: int
     plan: Plan
@@ -22,7 +22,7 @@ class Done:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it has a throughput; failures and numerics checks have none."""
+        """Whether the trial has a throughput; failures and numerics checks have none."""
         return self.result.measurement is not None
 
     @property
@@ -38,12 +38,12 @@ class Done:
 
     @property
     def total_s(self) -> float | None:
-        """Wall clock from submission to the device being free again, None where unknown."""
+        """Seconds from submission until the device is free again, None where unknown."""
         return self.result.total_s
 
     @property
     def undiagnosed_s(self) -> float:
-        """The same without its diagnosis, which the next trial of the plan will not have.
+        """The trial's seconds without its diagnosis, as another trial of the plan has none.
 
         Raises:
             LookupError: when it is unknown.
@@ -55,17 +55,17 @@ class Done:
 
     @property
     def was_too_slow(self) -> bool:
-        """Whether it was ended because it took too long, and not for want of time."""
+        """Whether the trial was ended for taking too long, and not by the end of the budget."""
         return self.result.outcome is Outcome.TIMEOUT or self.result.cause is Cause.TOO_SLOW
 
 
 def lengths_s(trials: Iterable[Done]) -> list[float]:
-    """Return how long the trials took, of those where that is known."""
+    """Return the seconds that each trial took, without those where it is unknown."""
     return [trial.total_s for trial in trials if trial.total_s is not None]
 
 
 def done_from_records(records: list[TrialRecord]) -> tuple[Done, ...]:
-    """Return the trials of a stored run that ended."""
+    """Return the finished trials among those of a stored run."""
     return tuple(
         Done(
             number=record.number,

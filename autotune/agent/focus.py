@@ -1,4 +1,4 @@
-"""Which knobs a part of the search tunes, and proposers that keep to them."""
+"""The knobs that a stage of the search tunes, and a proposer limited to them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,20 +20,20 @@ def every_knob(knob: Knob) -> bool:
 
 
 def needs_ranks(knob: Knob) -> bool:
-    """Select the knobs whose worth shows only on all devices of a trial.
+    """Select the knobs whose effect shows only on all devices of a trial.
 
-    Memory ties them together: sharding makes room for a batch, or spares checkpointing.
+    They depend on each other by memory: sharding makes room for a larger batch, for example.
     """
     return knob.measured_on is not MeasuredOn.ONE_DEVICE
 
 
 def needs_one_device(knob: Knob) -> bool:
-    """Select the knobs whose worth shows on one device."""
+    """Select the knobs whose effect shows on one device."""
     return knob.measured_on is MeasuredOn.ONE_DEVICE
 
 
 def not_scouted(history: History) -> Knobs:
-    """Select the knobs of which the trials on one device did not compare two values."""
+    """Return a selection of the knobs without two values measured on one device."""
     scouts = history.scouts.measured if history.scouts else ()
     seen = {setting for plan in scouts for setting in plan.items}
     tried = Counter(name for name, _ in seen)
@@ -42,17 +42,18 @@ def not_scouted(history: History) -> Knobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Focus:
-    """Another proposer, for some knobs: the others keep the values of the best plan.
+    """Limits another proposer to some knobs: the others keep the values of the best plan.
 
     Attributes:
-        knobs: that it may change, given what is known.
+        knobs: returns the selection of knobs that may change, for a history.
+        proposer: the proposer to limit.
     """
 
     knobs: Callable[[History], Knobs]
     proposer: Proposer
 
     def candidates(self, history: History) -> Iterator[Proposal]:
-        """Yield what the proposer does in the space around the best plan."""
+        """Yield the proposals in the space where the other knobs have the best plan's values."""
         around = _held(history.space, history.best.plan, self.knobs(history))
         return self.proposer.candidates(replace(history, space=around))
 
@@ -65,5 +66,5 @@ def _held(space: Space, plan: Plan, free: Knobs) -> Space:
 
 
 def _at(plan: Plan, domain: Domain) -> Domain:
-    # A knob of another knob, such as prefetch without workers, has no value in the plan.
+    # A knob that depends on another, such as prefetch on workers, may have no value in the plan.
     return replace(domain, values=(plan.get(domain.knob.name, domain.values[0]),))

@@ -1,4 +1,4 @@
-"""Everything that is known so far, as an immutable view; all decisions are functions of it."""
+"""The trials of a run so far, as an immutable view; all decisions are functions of it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import cached_property
 from autotune.agent.done import Done
 from autotune.agent.objectives.objective import Figures, Objective
 from autotune.agent.objectives.throughput import FASTEST
-from autotune.agent.startup import Process, StartUps
+from autotune.agent.startup import MeasuredPlan, StartUps
 from autotune.agent.verdicts import Verdicts
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.plan import Plan
@@ -16,21 +16,27 @@ from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.result import Measurement, Outcome, Purpose
 
+# Purposes of the trials that the search runs, the baseline included.
 SEARCH = frozenset(
     {Purpose.BASELINE, Purpose.PRESET, Purpose.LADDER, Purpose.NEIGHBOUR, Purpose.SAMPLER}
 )
-MAX_LOST = 2  # a trial that the infrastructure lost, or that took too long, is tried once more
+# Trials of a plan, lost by the infrastructure or too slow, after which it is not run again.
+MAX_LOST = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Finished trials of one space by number, and its plans that are running.
+    """The finished trials of one space, and its plans that are running.
 
     Attributes:
-        memory_cap_bytes: plans that need more cannot win.
-        scouts: the trials on one device, where those of this history are on several.
-        objective: what makes a plan better than another.
-        compiled_earlier: processes of earlier runs, whose kernels may still be in the cache.
+        space: the space of the plans.
+        memory_cap_bytes: peak memory above which a plan cannot win.
+        done: the finished trials, by number.
+        pending: the plans of running trials.
+        scouts: the trials on one device, if those of this history are on several.
+        objective: gives plans their value.
+        compiled_earlier: measurements of earlier runs, whose kernels may still be in the
+            compiler's cache.
     """
 
     space: Space
@@ -39,7 +45,7 @@ class History:
     pending: tuple[Plan, ...] = ()
     scouts: "History | None" = None
     objective: Objective = FASTEST
-    compiled_earlier: tuple[Process, ...] = ()
+    compiled_earlier: tuple[MeasuredPlan, ...] = ()
 
     def of(self, *purposes: Purpose) -> tuple[Done, ...]:
         """Return the finished trials with one of these purposes."""
@@ -52,31 +58,32 @@ class History:
 
     @property
     def num_search(self) -> int:
-        """Search trials that ended or run, those on one device among them."""
+        """The number of finished and running search trials, those on one device included."""
         scouts = self.scouts.num_search if self.scouts else 0
         return len(self.search) + len(self.pending) + scouts
 
     @cached_property
     def measured(self) -> dict[Plan, Measurement]:
-        """What one process measured of each plan, confirmations not among it."""
+        """The measurement of each plan by search or ablation; confirmations are left out."""
         trials = self.of(*SEARCH, Purpose.ABLATE)
         return {t.plan: t.result.measurement for t in trials if t.result.measurement}
 
     @cached_property
     def peaks(self) -> dict[Plan, dict[int, int]]:
-        """Measured memory in bytes by batch, of each plan but for its batch."""
+        """Measured peaks in bytes by batch, for each plan without its batch."""
         found: dict[Plan, dict[int, int]] = {}
         for plan, measurement in self.measured.items():
             if measurement.memory_bytes is not None:
-                batches = found.setdefault(but_batch(plan), {})
+                batches = found.setdefault(without_batch(plan), {})
                 batches[int(plan["batch_size"])] = measurement.memory_bytes
         return found
 
     @cached_property
     def tried(self) -> frozenset[Plan]:
-        """Plans not to run again in the search.
+        """Plans that the search does not run again.
 
-        They are known, running, cut short by the end of its time, or lost or given up twice.
+        They were measured or failed, are running, were cancelled at the end of the search, or were
+        lost or given up twice.
         """
         known = {t.plan for t in self.search if t.result.outcome.is_about_plan}
         unknown = [t for t in self.search if not t.result.outcome.is_about_plan]
@@ -91,40 +98,40 @@ class History:
 
     @cached_property
     def baseline(self) -> Done | None:
-        """The first baseline that ran; a smaller batch than the user's where theirs did not."""
+        """The first baseline that ran; its batch is smaller if the user's did not fit."""
         ran = (t for t in self.of(Purpose.BASELINE) if t.result.outcome is Outcome.OK)
         return next(ran, None)
 
     @property
     def reference(self) -> Plan:
-        """What plans are compared with: the baseline that ran, before one did the user's own."""
+        """The plan to compare with: the baseline that ran, or the user's own before one ran."""
         return self.baseline.plan if self.baseline else self.space.baseline
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """What limits the step of the baseline, None before that was looked at."""
+        """The diagnosis of the baseline's step, None before it was diagnosed."""
         return self.baseline.result.diagnosis if self.baseline else None
 
     @cached_property
     def start_ups(self) -> StartUps:
-        """How long plans take to start."""
+        """Start-up times of plans."""
         ran = [(t.plan, t.result.measurement) for t in self.done if t.result.measurement]
         device_kind = self.space.site.hardware.device_kind
         return StartUps(ran, self.compiled_earlier, device_kind=device_kind)
 
     def figures(self, trial: Done) -> Figures:
-        """Return what the objective weighs of a measured trial."""
+        """Return the figures of a measured trial that the objective depends on."""
         measurement = trial.result.measurement
         memory = measurement.memory_bytes if measurement else None
         return self.figures_of(trial.plan, trial.throughput, memory)
 
     def figures_of(self, plan: Plan, throughput: float, memory_bytes: int | None) -> Figures:
-        """Return what the objective weighs of a plan that gives and needs so much."""
+        """Return the figures of a plan with this throughput and peak memory."""
         start_s = self.start_ups.of(plan) or 0.0
         return Figures(throughput=throughput, start_s=start_s, memory_bytes=memory_bytes)
 
     def value(self, trial: Done) -> float:
-        """Return how good a measured trial's plan is by the objective, 0 where it may not win."""
+        """Return the value of a measured trial by the objective, 0 where it may not win."""
         return self.objective.value(self.figures(trial), self.figures(self.baseline or trial))
 
     @cached_property
@@ -134,12 +141,12 @@ class History:
 
     @cached_property
     def ranking(self) -> tuple[Done, ...]:
-        """The trials of `fastest` whose plans no numerics check speaks against."""
+        """The trials of `fastest` whose plans no numerics check rules out."""
         return tuple(t for t in self.fastest if not self.verdicts.rule_out(t.plan))
 
     @cached_property
     def fastest(self) -> tuple[Done, ...]:
-        """The search trials measured to the end that fit, by value, then by throughput."""
+        """The fully measured search trials that fit in memory, by value, then by throughput."""
         fit = [t for t in self.search if t.is_measured and not _raced(t) and self.fits(t)]
         return tuple(sorted(fit, key=lambda t: (-self.value(t), -t.throughput, t.number)))
 
@@ -167,17 +174,17 @@ class History:
 
 
 def conclusive(trials: Iterable[Done]) -> list[Done]:
-    """Return which of a plan's trials count: those that were stopped say nothing about it.
+    """Return those of a plan's trials that say something about it.
 
-    One failure of the infrastructure is forgiven.
+    Stopped trials do not, nor does a first failure of the infrastructure.
     """
     ended = list(trials)
     lost = [t for t in ended if t.result.outcome is Outcome.INFRA]
     return [t for t in ended if t.result.outcome.is_about_plan] + lost[MAX_LOST - 1 :]
 
 
-def but_batch(plan: Plan) -> Plan:
-    """Return what of the plan does not follow from the batch."""
+def without_batch(plan: Plan) -> Plan:
+    """Return the plan without its batch size and accumulation."""
     return Plan(tuple(item for item in plan.items if item[0] not in FOLLOWS_BATCH))
 
 

@@ -1,4 +1,4 @@
-"""The trials of a run, ended and running; each space sees those on its number of ranks."""
+"""The trials of a run, finished and running, as a history for each of its spaces."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from autotune.agent.history import History
 from autotune.agent.objectives.objective import Objective
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.proposal import Proposal
-from autotune.agent.startup import Process
+from autotune.agent.startup import MeasuredPlan
 from autotune.search_space.space import Space
 from autotune.trials.result import TrialResult
 
@@ -16,11 +16,11 @@ class Journal:
     """Keeps the histories of a run's spaces.
 
     Args:
-        spaces: that of the run, and before it that of its scouts where it has any.
-        memory_cap_bytes: of each device; plans that need more cannot win.
-        done: the trials that an earlier session ended.
-        objective: of the run; on fewer devices than its trials have, a part of it is asked for.
-        compiled_earlier: processes of earlier runs, on as many devices as the run's trials have.
+        spaces: the spaces of the run, each with another number of ranks.
+        memory_cap_bytes: peak memory of a device above which a plan cannot win.
+        done: the trials that an earlier session of the run finished.
+        objective: of the run; trials on fewer devices are held to a part of it.
+        compiled_earlier: measurements of earlier runs with as many devices in a trial.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Journal:
         memory_cap_bytes: float,
         done: Iterable[Done],
         objective: Objective = FASTEST,
-        compiled_earlier: Iterable[Process] = (),
+        compiled_earlier: Iterable[MeasuredPlan] = (),
     ) -> None:
         self._objective, self._compiled_earlier = objective, compiled_earlier
         self._spaces = tuple(sorted(spaces, key=lambda space: space.num_ranks))
@@ -40,29 +40,29 @@ class Journal:
 
     @property
     def done(self) -> tuple[Done, ...]:
-        """The trials that ended, by number."""
+        """The finished trials, by number."""
         return tuple(self._done[number] for number in sorted(self._done))
 
     @property
     def num_busy(self) -> int:
-        """Devices that trials run on."""
+        """The number of devices that trials run on."""
         return sum(proposal.num_ranks for proposal in self.running.values())
 
     def history(self, num_ranks: int) -> History:
-        """Return what is known of the plans for so many devices."""
+        """Return the history of the trials with this number of ranks."""
         if not self._histories:
-            self._look()
+            self._build_histories()
         return self._histories[num_ranks]
 
     def start(self, proposal: Proposal) -> int:
-        """Return the number of the trial that starts."""
+        """Note that a trial starts and return its number."""
         number = max((*self._done, *self.running), default=0) + 1
         self.running[number] = proposal
         self._histories.clear()
         return number
 
     def end(self, number: int, result: TrialResult) -> Done:
-        """Return the trial that ended."""
+        """Note that a trial ended and return it."""
         proposal = self.running.pop(number)
         trial = Done(
             number=number,
@@ -76,7 +76,7 @@ class Journal:
         self._histories.clear()
         return trial
 
-    def _look(self) -> None:
+    def _build_histories(self) -> None:
         scouts: History | None = None
         most_ranks = self._spaces[-1].num_ranks
         for space in self._spaces:

@@ -1,4 +1,4 @@
-"""Who watches a run; the command line's live table is one."""
+"""The interface of what is told about a run, such as the command line's live table."""
 
 from typing import Protocol
 
@@ -10,23 +10,23 @@ class Observer(Protocol):
     """Called by the search in its own thread; must return quickly."""
 
     def on_submit(self, number: int, proposal: Proposal) -> None:
-        """A trial starts."""
+        """Learn that a trial starts."""
 
     def on_finish(self, number: int, proposal: Proposal, result: TrialResult) -> None:
-        """A trial ended and is in the store."""
+        """Learn that a trial ended and is in the store."""
 
     def on_note(self, text: str) -> None:
-        """Something worth a line to the user happened."""
+        """Learn of an event that is worth a line to the user."""
 
 
 class SilentObserver:
-    """Watches nothing."""
+    """An observer that does nothing."""
 
     def on_submit(self, number: int, proposal: Proposal) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def on_finish(self, number: int, proposal: Proposal, result: TrialResult) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def on_note(self, text: str) -> None:
-        """Say nothing."""
+        """Do nothing."""

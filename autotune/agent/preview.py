@@ -1,4 +1,4 @@
-"""What a run would start with, for `--dry-run`: its agenda asked before anything ran."""
+"""The first trials of a run, for `--dry-run`: its agenda is asked without running anything."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.space import Space
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 
-_SHOWN = 5
-_TRIAL_S = 10.0
-_ENOUGH_DEVICES = 2**30  # what waits for a device is among the first, too
+_MAX_SHOWN = 5  # trials
+_TRIAL_S = 10.0  # assumed seconds of the baseline's trial
+_ENOUGH_DEVICES = 2**30  # so many free devices that no trial has to wait for one
 
 
 def first_trials(
@@ -30,9 +30,9 @@ def first_trials(
 ) -> list[dict[str, Any]]:
     """Return `purpose`, `num_ranks`, `change` and `reason` of the first trials.
 
-    A baseline is taken to run in ten seconds without waiting for data, and to be what the
-    objective asks for; what it really shows may change the order. `scouting` is the space on one
-    device, where a trial has several.
+    The baseline is assumed to take ten seconds, not to wait for data, and to meet the objective;
+    its real measurement may change the order. `scouting` is the space on one device if a trial has
+    several.
     """
     spaces = {s.num_ranks: s for s in (scouting, space) if s is not None}
     settings = SearchSettings(budget_s=budget_s, objective=objective)
@@ -46,7 +46,7 @@ def first_trials(
         observer=SilentObserver(),
     )
     lines: list[dict[str, Any]] = []
-    while len(lines) < _SHOWN and (proposal := agenda.next(_ENOUGH_DEVICES)):
+    while len(lines) < _MAX_SHOWN and (proposal := agenda.next(_ENOUGH_DEVICES)):
         change = describe_diff(proposal.plan, spaces[proposal.num_ranks].baseline)
         lines.append(
             {
@@ -58,11 +58,11 @@ def first_trials(
         )
         number = journal.start(proposal)
         if proposal.purpose is Purpose.BASELINE:
-            journal.end(number, _ran(proposal.plan, objective.assumed()))
+            journal.end(number, _assumed_result(proposal.plan, objective.assumed()))
     return lines
 
 
-def _ran(plan: Plan, assumed: Figures) -> TrialResult:
+def _assumed_result(plan: Plan, assumed: Figures) -> TrialResult:
     measurement = Measurement(
         throughput=assumed.throughput,
         throughput_low=assumed.throughput,

@@ -1,4 +1,4 @@
-"""What a proposer gives: a plan, its purpose, and the reason in words."""
+"""Proposals of trials, with purpose and reason, and the interface of proposers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,10 +14,13 @@ class Proposal:
     """A trial to run.
 
     Attributes:
-        compare_with: the reference of a numerics check.
-        trial_s: that the trial will take at the least, where the proposer looked into it.
-        gain: of the log value, as expected; None where the proposer did not look into it.
-        num_ranks: devices of the trial. A proposer leaves it: it follows from the plan's space.
+        plan: the plan to run.
+        purpose: what the trial is for.
+        reason: why this plan is tried, for the user.
+        compare_with: the reference plan of a numerics check.
+        trial_s: a lower bound of the trial's seconds; 0 if the proposer did not estimate it.
+        gain: expected gain of the log value; None if the proposer did not compute it.
+        num_ranks: devices of the trial; the agenda sets it, not the proposer.
     """
 
     plan: Plan
@@ -30,11 +33,11 @@ class Proposal:
 
 
 class Proposer(Protocol):
-    """An idea of what to try next, as a pure function of the history."""
+    """A source of proposals, as a pure function of the history."""
 
     def candidates(self, history: History) -> Iterator[Proposal]:
-        """Yield proposals, most promising first, lazily.
+        """Yield proposals lazily, most promising first.
 
-        Plans that were tried, that cannot fit or that time cannot pay for may be among them:
-        the `Gate` drops those for all proposers alike.
+        Some may have been tried, not fit in memory or take longer than the time left: the `Gate`
+        drops those of all proposers.
         """

@@ -15,16 +15,16 @@ class TuneRequest:
     Attributes:
         workload: absolute path of the user's model.py.
         budget_s: wall clock from `started_at` to the end.
-        objective: what makes a plan better than another.
+        objective: gives plans the value to maximise.
         num_ranks: devices of each trial; a CPU process stands for one where there are no GPUs.
         started_at: moment of `time.monotonic()` from which the budget counts; the command line
             gives the start of its process. None: the call of `tune`.
-        max_trials: search trials at most.
-        narrowing: what may vary.
-        max_memory_bytes: that a plan may take of one device.
+        max_trials: largest number of search trials; None for no limit.
+        narrowing: which knobs and values may vary.
+        max_memory_bytes: most memory of one device that a plan may use; None for all of it.
         storage: URL or path of the store; None: `autotune.db` here.
-        name: of the run.
-        fresh: do not go on with an unfinished run.
+        name: of the run; None: the store chooses one.
+        fresh: start a new run even if there is an unfinished one to continue.
         ray_address: of a cluster to use; None starts a private one.
         seed: of parameters, data order and the sampler.
     """

@@ -1,4 +1,4 @@
-"""The loop: starts what the agenda says, remembers each trial, and ends in time."""
+"""The loop of a run: starts the trials that the agenda chooses, stores them, and ends in time."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +13,10 @@ from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.baseline import check_baseline
-from autotune.agent.proposers.earlier import Found
+from autotune.agent.proposers.earlier import EarlierBest
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of
-from autotune.agent.startup import Process
+from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget
 from autotune.dispatch.runner import Finished, Runner
 from autotune.dispatch.trial_log import log_path
@@ -28,7 +28,7 @@ from autotune.trials.cause import Cause
 from autotune.trials.request import Deadlines, RankPlace, TrialRequest
 from autotune.trials.result import Purpose, TrialResult
 
-_POLL_S = 0.5  # how long Ctrl-C may go unnoticed
+_POLL_S = 0.5  # seconds between two looks at whether the user stopped the run
 
 
 class Search:
@@ -38,18 +38,19 @@ class Search:
     run whose driver was killed goes on as if nothing had happened.
 
     Args:
-        space: what may vary, on the devices of a trial.
-        runner: runs the trials; it has the devices of at least one.
-        store: remembers them.
-        run: in the store; new, or resumed with the trials it has.
+        space: the space of plans that can win.
+        runner: runs the trials; it has devices for one or more of them.
+        store: keeps the trials and their results.
+        run: the run's record in the store; new, or resumed with its trials.
         settings: limits and thresholds.
         budget: of the whole run, earlier sessions included.
-        observer: hears of every trial.
-        is_stopped: asked often; true ends the search with what is known.
-        log_dir: where the runner writes each trial's log.
-        scouting: what may vary on one device, where a trial has several: it is explored first.
-        earlier: what earlier runs found, to be measured first.
-        compiled_earlier: processes of earlier runs, whose kernels may still be in the cache.
+        observer: is told of every trial.
+        is_stopped: asked often; once it returns true, the run ends with the trials so far.
+        log_dir: folder where the runner writes each trial's log.
+        scouting: the space on one device if a trial has several; it is searched first.
+        earlier: the best plans of earlier runs, to be measured first.
+        compiled_earlier: measurements of earlier runs, whose kernels may still be in the
+            compiler's cache.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class Search:
         is_stopped: Callable[[], bool],
         log_dir: Path,
         scouting: Space | None = None,
-        earlier: Sequence[Found] = (),
-        compiled_earlier: Sequence[Process] = (),
+        earlier: Sequence[EarlierBest] = (),
+        compiled_earlier: Sequence[MeasuredPlan] = (),
     ) -> None:
         self._runner, self._store, self._run = runner, store, run
         self._settings, self._budget, self._log_dir = settings, budget, log_dir
@@ -120,7 +121,7 @@ class Search:
             self._collect(finished)
             if self._is_stopped():
                 self._cancel_all()
-            # Without news the agenda has nothing new to say: time left only shrinks.
+            # The agenda's answer changes only when a trial ends.
             if finished:
                 self._fill()
 
@@ -183,7 +184,7 @@ class Search:
         )
 
     def _collect(self, finished: list[Finished]) -> None:
-        """Note what ended, all of it before any of it ends the run."""
+        """Store all finished trials, then raise an error if one of them ends the run."""
         trials = []
         for end in finished:
             number, result = end.request.number, end.result
@@ -198,7 +199,7 @@ class Search:
                 check_baseline(trial, self._history, self._settings.budget_s)
 
     def _check_disk(self, result: TrialResult) -> None:
-        """Trials that follow would all end so, and say nothing about their plans."""
+        """Raise an error if the disk is full, as all further trials would fail."""
         if result.cause is Cause.DISK_FULL:
             raise DiskFullError(
                 f"a trial found its disk full ({result.error}); free some space where trials "

@@ -1,4 +1,4 @@
-"""The use cases behind the commands: look at a workload, tune it, measure one plan of it."""
+"""The use cases behind the commands: inspect a workload, tune it, measure one plan of it."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
 from autotune.agent.request import TuneRequest
 from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
-from autotune.agent.startup import Process
+from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget, SystemClock
 from autotune.dispatch.clusters import LocalCluster, SharedCluster
 from autotune.errors import NothingRanError, UsageError, WorkloadError
@@ -31,7 +31,9 @@ from autotune.trials.result import Outcome, Purpose, TrialResult
 LOG_DIR = Path("autotune-logs")
 PROBE_TIMEOUT_S = 300.0
 
-_PATIENCE_S = 3600.0  # with a single plan, whose user is there to stop it
+_PATIENCE_S = (
+    3600.0  # seconds after which `autotune measure` gives up; its user may stop it before
+)
 
 
 def look_at(
@@ -41,7 +43,7 @@ def look_at(
 
     Raises:
         WorkloadError: when the workload breaks its contract.
-        UsageError: when the narrowing names what does not exist, or devices are too few.
+        UsageError: when the narrowing has an unknown knob or value, or devices are too few.
     """
     hardware = this_machine(num_ranks)
     with LocalCluster(hardware) as cluster:
@@ -59,8 +61,8 @@ def tune(
 
     Args:
         request: what to tune, and how long.
-        make_observer: called once the run is known; hears of every trial.
-        is_stopped: asked often; true ends the search with what is known.
+        make_observer: returns the observer that is told of every trial.
+        is_stopped: asked often; once it returns true, the run ends with the trials so far.
 
     Raises:
         AutotuneError: see `autotune.errors`; everything measured before it is in the store.
@@ -111,7 +113,7 @@ def tune(
 
 def _compiled_earlier(
     store: SqlStore, run: RunRecord, request: TuneRequest
-) -> tuple[Process, ...]:
+) -> tuple[MeasuredPlan, ...]:
     return compiled_earlier(store, run) if request.objective.weighs_start else ()
 
 
@@ -133,18 +135,18 @@ def measure_plan(
     seed: int = 0,
     diagnosis: DiagnosisRequest | None = None,
 ) -> tuple[Plan, Plan, TrialResult]:
-    """Measure one plan in fresh processes; return it, the baseline, and what it gave.
+    """Measure one plan in fresh processes; return the plan, the baseline and the result.
 
     Args:
         workload: absolute path of the user's model.py.
         values: knobs of the plan; the rest is the baseline's.
         num_ranks: devices, with a process each.
         seed: of parameters and data order.
-        diagnosis: what to look at afterwards in the same process; None: nothing.
+        diagnosis: what to diagnose afterwards in the same process; None: nothing.
 
     Raises:
         WorkloadError: when the workload breaks its contract or raises.
-        UsageError: when devices are too few, or the plan names what does not exist.
+        UsageError: when devices are too few, or the plan has an unknown knob or value.
         NothingRanError: when the plan ended in anything but a measurement.
     """
     from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415  see `tune`
@@ -180,7 +182,7 @@ def measure_plan(
 
 
 def describe_failure(result: TrialResult) -> str:
-    """Return what happened to a failed trial, with the end of its output."""
+    """Return how a trial failed, in words, with the end of its output."""
     text, error = f"the trial ended as {result.outcome.value}", str(result.error)
     phase = f"in phase {result.phase.value}"
     where = "" if phase in error else f" {phase}"
@@ -221,7 +223,7 @@ def _open_run(
 
 
 def _key(request: TuneRequest, hardware: Hardware, space: Space) -> str:
-    """Return equal texts for runs that may continue each other."""
+    """Return a hash that is equal for two runs if one may continue the other."""
     domains = [(d.knob.name, d.values) for d in space.domains]
     parts = [
         str(request.workload),
@@ -246,7 +248,7 @@ def _check_driver_is_gone(run: RunRecord) -> None:
 
 
 def _runs_beside(store: SqlStore, run: RunRecord) -> Iterator[str]:
-    """Yield in words which other runs of the store are going on this machine."""
+    """Yield a note on each other run of the store that is running on this machine."""
     for other in store.runs():
         is_going = other.id != run.id and other.state is RunState.RUNNING
         if is_going and lives(other.new.driver):

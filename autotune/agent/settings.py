@@ -1,4 +1,4 @@
-"""What the user and the product say about a search: limits, thresholds, the protocol."""
+"""The settings of a search: limits, thresholds and the measurement protocol."""
 
 from dataclasses import dataclass
 
@@ -10,28 +10,28 @@ from autotune.trials.request import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """The numbers of a search; the defaults are the product's promise.
+    """Limits and thresholds of a search; `autotune run` uses the defaults.
 
     Attributes:
         budget_s: wall clock of the whole run, confirmation included.
-        objective: what makes a plan better than another.
-        max_trials: search trials allowed, baseline included; None for no limit.
+        objective: gives plans the value to maximise.
+        max_trials: largest number of search trials, baseline included; None for no limit.
         seed: of the sampler and of every trial.
-        max_memory_bytes: `--max-memory`; None for what the device has.
+        max_memory_bytes: `--max-memory`, bytes of one device; None for all that it has.
         memory_headroom: part of the memory that a winner leaves free.
-        teardown_s: kept at the end of the budget for closing down.
+        teardown_s: seconds at the end of the budget reserved for shutting down.
         scout_share: largest part of the search, in time after the baseline and in trials, that may
             go into one-device trials before those on several devices.
-        adopted: best plans of the one-device trials that are tried on several devices.
+        adopted: number of best one-device plans that are tried on several devices.
         confirm_share: largest part of the budget kept for confirming and checking.
-        gain: relative gain below which two speeds count as equal.
-        chance: probability of such a gain below which a plan is left to the sampler.
-        slight_chance: the same for plans that were sampled.
-        patience: sampled plans without such a gain after which the search is over, at least.
-        racing: a search trial may stop early when clearly below this part of the best;
-            slower ones are never finalists. It is less where processes differ by more.
-        overrun: times its expected duration after which a search trial is given up.
-        max_rounds: of the confirmation.
+        gain: relative gain below which two values count as equal.
+        chance: least probability of such a gain for a change of the best plans to be tried.
+        slight_chance: least probability of such a gain for a sampled plan to be tried.
+        patience: least number of sampled plans without such a gain that ends the search.
+        racing: part of the best value below which a search trial may stop early; slower plans
+            are never finalists. It is lowered where processes of one plan differ much.
+        overrun: multiple of its expected duration after which a search trial is given up.
+        max_rounds: largest number of rounds of the confirmation.
     """
 
     budget_s: float

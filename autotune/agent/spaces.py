@@ -1,4 +1,4 @@
-"""The spaces of a run: that of its trials, and that of its scouts, which have one device each."""
+"""The spaces of a run: of its trials, and of its scouts, the trials on one device each."""
 
 from dataclasses import dataclass, replace
 
@@ -16,11 +16,11 @@ _RANKS_ONLY = frozenset(k.name for k in CATALOGUE if k.measured_on is MeasuredOn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spaces:
-    """What may vary in a run.
+    """The spaces that a run searches.
 
     Attributes:
-        whole: on all devices of a trial.
-        scouting: on one device; None where a trial has no more.
+        whole: the space on all devices of a trial.
+        scouting: the space on one device; None if trials have one device anyway.
     """
 
     whole: Space
@@ -44,7 +44,7 @@ def spaces_of(
     share = facts.global_batch_size and facts.global_batch_size // num_ranks
     of_rank = replace(facts, global_batch_size=share)
     scouting = build_space(of_rank, hardware, of_scouts)
-    # What ranks cannot have, no scout shall win by.
+    # A value that several ranks cannot have must not make a scout the best one.
     missing = tuple(
         (d.knob.name, spell(d.values[0]))
         for d in scouting.domains
@@ -56,7 +56,7 @@ def spaces_of(
 
 
 def this_machine(num_ranks: int) -> Hardware:
-    """Return this machine; without GPUs it is shared out to as many devices as a trial has ranks.
+    """Return this machine; without GPUs it counts as one device for each rank of a trial.
 
     Raises:
         UsageError: when it has fewer GPUs.
@@ -70,7 +70,7 @@ def this_machine(num_ranks: int) -> Hardware:
 
 
 def check_devices(hardware: Hardware, num_ranks: int, who_has: str) -> None:
-    """Refuse trials that need more devices than there are.
+    """Raise an error if a trial needs more devices than there are.
 
     Raises:
         UsageError: with how many there are.

@@ -1,8 +1,8 @@
-"""The parts of a search: scouts on one device per trial, then all devices of a trial.
+"""The stages of a search: trials on one device each, called scouts, then on several devices.
 
-A run whose trials have one device is one part. With several, scouts show what one device can
-show, side by side and so many times as many a minute; the search among the ranks begins with what
-they found. Only plans that were measured on all devices of a trial can win.
+A run whose trials have one device has one stage. With several, scouts first tune the knobs whose
+effect one device shows: they run side by side, so there are more of them in the same time. The
+second stage starts from their best plans. Only plans measured on all devices of a trial can win.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from autotune.agent.forecast.durations import expected_s
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
 from autotune.agent.proposers.baseline import why_no_baseline
-from autotune.agent.proposers.earlier import Found
+from autotune.agent.proposers.earlier import EarlierBest
 from autotune.agent.proposers.gate import TimeLeft
 from autotune.agent.proposers.orders import (
     after_scouts,
@@ -30,12 +30,14 @@ from autotune.search_space.space import Space
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A part of the search: a space, what to try in it, and what ends it.
+    """A stage of the search: a space, the strategy in it, and the rule that ends it.
 
     Attributes:
-        name: in words.
-        share: of the time that it finds and of the search's trials, after which it is over.
-        why_over: why no further trial is worth running, or None.
+        name: for the user.
+        space: the space of its plans.
+        strategy: chooses its trials.
+        why_over: returns why no further trial is worth running, or None.
+        share: part of the search's time and trials after which it is over.
     """
 
     name: str
@@ -45,7 +47,7 @@ class Stage:
     share: float = 1.0
 
     def next(self, history: History, left: TimeLeft) -> Proposal | None:
-        """Return the next trial, None when the stage is over, or waits for one that runs."""
+        """Return the next trial, None when the stage is over or waits for a running trial."""
         return None if self.why_over(history, left) else self.strategy.next(history, left)
 
 
@@ -54,16 +56,16 @@ def stages_of(
     scouting: Space | None,
     settings: SearchSettings,
     hardware: Hardware,
-    earlier: Sequence[Found] = (),
+    earlier: Sequence[EarlierBest] = (),
 ) -> tuple[Stage, ...]:
-    """Return the parts of a run in their order.
+    """Return the stages of a run in their order.
 
     Args:
-        space: of its plans.
-        scouting: the space on one device, where a trial has several.
+        space: the space of plans that can win.
+        scouting: the space on one device if a trial has several, else None.
         settings: limits and thresholds.
-        hardware: that trials run on.
-        earlier: what earlier runs found.
+        hardware: the machine that trials run on.
+        earlier: the best plans of earlier runs.
     """
     last = _search(space, settings, hardware, earlier)
     if scouting is None or not _vary(scouting, needs_one_device):
@@ -72,9 +74,9 @@ def stages_of(
 
 
 def _search(
-    space: Space, settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+    space: Space, settings: SearchSettings, hardware: Hardware, earlier: Sequence[EarlierBest]
 ) -> Stage:
-    # The order of the search is about sharding itself: it changes what other settings are worth.
+    # Sharding changes the gain of other settings, so the order of proposers depends on it.
     varies = "sharding" in space.by_name and space.by_name["sharding"].varies
     in_one_go = sharded_search if varies else unsharded_search
 
@@ -112,7 +114,7 @@ def _scouts(space: Space, settings: SearchSettings, hardware: Hardware) -> Stage
 
 
 def _is_scouted(history: History) -> bool:
-    """Whether one device showed more than how fast the baseline is."""
+    """Whether trials on one device measured any plan beside the baseline."""
     return history.scouts is not None and len(history.scouts.ranking) > 1
 
 

@@ -1,4 +1,4 @@
-"""When a part of the search is over, and why, in words."""
+"""The rules that end a stage of the search, with their reasons in words."""
 
 from autotune.agent.focus import Knobs, every_knob
 from autotune.agent.history import History
@@ -7,9 +7,9 @@ from autotune.trials.result import Purpose
 
 
 def trials_used_up(history: History, settings: SearchSettings) -> str | None:
-    """Return that `--trials` allows no further search trial, or None.
+    """Return in words that `--trials` allows no further search trial, else None.
 
-    Without a baseline there would be no answer, so it may take more.
+    Until a baseline ran, more trials than that are allowed: nothing could be concluded.
     """
     allowed = settings.max_trials
     if allowed is None or history.num_search < allowed or history.baseline is None:
@@ -18,7 +18,7 @@ def trials_used_up(history: History, settings: SearchSettings) -> str | None:
 
 
 def share_used_up(history: History, settings: SearchSettings) -> str | None:
-    """Return that the scouts' share of `--trials` allows no further one of them, or None."""
+    """Return in words that `--trials` allows no further one-device trial, else None."""
     if settings.max_trials is None:
         return None
     allowed = int(settings.scout_share * settings.max_trials)
@@ -32,7 +32,7 @@ def share_used_up(history: History, settings: SearchSettings) -> str | None:
 def gains_nothing(
     history: History, settings: SearchSettings, knobs: Knobs = every_knob
 ) -> str | None:
-    """Return that nothing better is likely to be found any more, or None.
+    """Return in words that a better plan is unlikely to be found, else None.
 
     Plans are sampled only while no change of the best ones is likely to gain anything.
     """
@@ -47,14 +47,14 @@ def gains_nothing(
 
 
 def nothing_promising(history: History) -> str:
-    """Return why there is no proposal although there is time."""
+    """Return in words why there is no proposal although time is left."""
     if all(plan in history.tried for plan in history.space.enumerate()):
         return "nothing was left to try"
     return "nothing else is likely to gain"
 
 
 def patience(history: History, settings: SearchSettings, knobs: Knobs = every_knob) -> int:
-    """Return how many sampled plans may gain nothing; more where more knobs vary."""
+    """Return how many sampled plans without a gain end the search; it grows with the knobs."""
     tuned = [d for d in history.space.domains if d.varies and knobs(d.knob)]
     return max(settings.patience, len(tuned))
 

@@ -1,4 +1,4 @@
-"""A run as an Optuna study, for those who know Optuna's own dashboard."""
+"""A run as an Optuna study, for Optuna's own dashboard."""
 
 import math
 
@@ -12,14 +12,14 @@ from autotune.trials.result import Outcome
 
 
 class Studies:
-    """Studies in memory, one for each run that was asked for; the store stays the truth."""
+    """Optuna studies in memory, one for each run that was shown; trials stay in the store."""
 
     def __init__(self) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.storage = optuna.storages.InMemoryStorage()
 
     def show(self, run: RunRecord, trials: list[TrialRecord]) -> int:
-        """Build the run's study anew and return its id: throughput, to be maximised.
+        """Build the run's study, which maximises throughput, anew and return its id.
 
         Trials that are not candidates of the search, or ran on fewer ranks, are left out.
         """
@@ -36,7 +36,7 @@ class Studies:
         return int(study._study_id)  # noqa: SLF001  Optuna's dashboard has it in its addresses
 
     def _free_name(self, name: str) -> str:
-        """Free the run's name: its older study is replaced."""
+        """Return the name after deleting an older study of that name."""
         for frozen in self.storage.get_all_studies():
             if frozen.study_name == name:
                 self.storage.delete_study(frozen._study_id)  # noqa: SLF001  as above

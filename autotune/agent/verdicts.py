@@ -1,4 +1,4 @@
-"""What the checks of a run say about the numerics of plans, those among them that had none."""
+"""What the numerics checks of a run say about its plans, checked or not."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,7 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Space
 from autotune.trials.result import Outcome
 
+# Classes of knobs that change the computed numbers but not what is trained.
 _INEXACT = (Numerics.ROUNDING, Numerics.PRECISION)
 
 Signature = frozenset[tuple[str, Value]]
@@ -20,7 +21,7 @@ class Verdicts:
 
     Args:
         ran: the trials with the purpose `numerics`.
-        space: of their plans.
+        space: the space of their plans.
     """
 
     def __init__(self, ran: Sequence[Done], space: Space) -> None:
@@ -29,7 +30,7 @@ class Verdicts:
 
     @property
     def num_failed(self) -> int:
-        """How many checks failed."""
+        """The number of failed checks."""
         return len(self._failed)
 
     def checks(self, plan: Plan) -> list[Done]:
@@ -42,23 +43,26 @@ class Verdicts:
         return next(filter(None, map(_failure, self.checks(plan))), None)
 
     def has_report(self, plan: Plan) -> bool:
-        """Whether a check of the plan could compare anything."""
+        """Whether a check of the plan's numerics compared any step."""
         reports = (trial.result.numerics for trial in self.checks(plan))
         return any(report and not report.unchecked for report in reports)
 
     def is_suspect(self, plan: Plan) -> bool:
-        """Whether the plan had no check and shares its precision with one that failed its own."""
+        """Whether the plan had no check and has the precision of a plan that failed its check.
+
+        The baseline's precision is never suspect.
+        """
         if not self._failed or self.has_report(plan):
             return False
         own = self._space.baseline["precision"]
         return any(plan["precision"] == other["precision"] != own for other in self._failed)
 
     def rule_out(self, plan: Plan) -> bool:
-        """Whether the plan failed its check, or would rather fail it."""
+        """Whether the plan failed its check or is suspect, see `is_suspect`."""
         return bool(self._failed) and (bool(self.failure(plan)) or self.is_suspect(plan))
 
     def signature(self, plan: Plan) -> Signature:
-        """Return the settings that the computed numbers depend on, batch and loader not among."""
+        """Return the settings that the computed numbers depend on, without batch and loader."""
         own_knobs = dict(self._space.facts.user_knobs)
         return frozenset(
             (name, value)

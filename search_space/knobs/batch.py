@@ -19,9 +19,9 @@ from autotune.search_space.site import Site, on_ranks
 FOLLOWS = "accumulation"
 """The knob that is not chosen: it follows from the global batch, the batch and the ranks."""
 FOLLOWS_BATCH = frozenset({"batch_size", FOLLOWS})
-"""The knobs that say how many samples are computed at once, and how often in a step."""
+"""The knobs that set the samples of a micro-batch and the micro-batches of a step."""
 
-_LARGEST = 64  # times the user's own batch
+_LARGEST = 64  # largest batch, as a multiple of the user's own
 
 
 def accumulates(plan: Plan) -> bool:
@@ -74,7 +74,7 @@ def _check_size(size: int, site: Site) -> None:
 
 
 def _accumulations(site: Site) -> Offer:
-    """Return what keeps the global batch with each batch, where there is one."""
+    """Return the accumulation that keeps the global batch, for each batch size."""
     if site.facts.global_batch_size is None:
         return Out("GLOBAL_BATCH_SIZE is not set, so each step is one batch")
     sizes = _sizes(site)

@@ -36,10 +36,10 @@ _MODES = (
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")  # these record CUDA graphs
 _PADDING = ("measured", "always")
 _WORTH_PADDING = 0.01  # share of the model's FLOPs in products that the compiler may pad
-# Speed of a product that the compiler's own timing leaves unpadded, as a loss: the timing counts
-# copies that the program does not need, and it is noisy.
+# Part of its time that a product loses if the compiler's own timing leaves it unpadded: the timing
+# counts copies that the program does not need, and it is noisy.
 _LOSS_UNPADDED = 0.1
-_HOST_OF_BLOCKS = 0.7  # speed of a host that calls compiled blocks one by one, in any mode
+_HOST_OF_BLOCKS = 0.7  # factor on the host's speed when it calls compiled blocks one by one
 # First steps in seconds before anything is known, from runs of middle-sized models.
 _FIRST_STEP_S: dict[DeviceKind, dict[Value, float]] = {
     "cpu": {"default": 30.0},
@@ -81,7 +81,7 @@ def records_cuda_graphs(plan: Plan) -> bool:
 
 
 def usual_first_step_s(plan: Plan, device_kind: DeviceKind) -> float:
-    """Return the seconds that the first step of a middle-sized model takes to compile, cold."""
+    """Return the seconds of the first step of a middle-sized model with an empty cache."""
     whole_s = _FIRST_STEP_S[device_kind][plan["compile_mode"]]
     return whole_s * (_FIRST_STEP_OF_BLOCKS[device_kind] if compiles_blocks(plan) else 1.0)
 
@@ -118,7 +118,7 @@ def _broken(site: Site) -> Out | None:
 
 
 def _beside_mode(value: Value, beside: Mapping[str, Effect]) -> Effect:
-    """Take back what a mode promises of the host: blocks are called one by one in any mode."""
+    """Return the factor that replaces the mode's host speed-up by that of compiled blocks."""
     if value != "block" or "compile_mode" not in beside:
         return NO_EFFECT
     return Effect(host=_HOST_OF_BLOCKS / beside["compile_mode"].host)

@@ -20,7 +20,7 @@ from autotune.search_space.knobs.knob import (
 from autotune.search_space.plan import Value
 from autotune.search_space.site import Site
 
-_FEWER = {"cuda": Effect(host=1.05), "cpu": both(1.03)}
+_FEWER_THREADS_SPEED = {"cuda": Effect(host=1.05), "cpu": both(1.03)}
 
 
 def _threads(site: Site) -> Offer:
@@ -47,7 +47,7 @@ def _malloc(site: Site) -> Offer:
 
 def _speed(value: Value, site: Site) -> Effect:
     is_fewer = int(value) < site.cores_per_rank
-    return _FEWER[site.hardware.device_kind] if is_fewer else NO_EFFECT
+    return _FEWER_THREADS_SPEED[site.hardware.device_kind] if is_fewer else NO_EFFECT
 
 
 THREADS = Knob(

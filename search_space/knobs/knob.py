@@ -1,4 +1,4 @@
-"""What is known of a knob: the type of the catalogue's entries.
+"""The type of the catalogue's entries, which hold everything that is known about a knob.
 
 Every question that the space, the search, the forecasts and the explanations ask about a knob has
 a field here, most of them without a default, so that a new entry has to answer them. Entries live
@@ -18,7 +18,11 @@ from autotune.search_space.site import Site
 
 
 class Numerics(enum.Enum):
-    """How far a knob may move the numbers, narrowest first. `training` changes what is trained."""
+    """How much a knob may change the computed numbers, least first.
+
+    `exact`: not at all. `rounding`: by another order of operations. `precision`: by another number
+    format. `training`: the training itself changes, as with another batch.
+    """
 
     EXACT = "exact"
     ROUNDING = "rounding"
@@ -27,13 +31,13 @@ class Numerics(enum.Enum):
 
     @property
     def rank(self) -> int:
-        """Position from the narrowest (0) to the widest."""
+        """Position from the least change (0) to the most."""
         return list(Numerics).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """The knob does not apply at a site, and why, in words for the user."""
+    """The reason, in words for the user, why a knob does not apply at a site."""
 
     reason: str
 
@@ -44,11 +48,11 @@ Offer = tuple[Value, ...] | Out
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The expected speed-up of the two sides of a step, relative to the knob's first value.
+    """The expected speed-up of host and device in a step, relative to the knob's first value.
 
     Attributes:
-        host: of preparing and launching operations, as a factor.
-        device: of running them, as a factor.
+        host: factor on the speed of preparing and launching operations.
+        device: factor on the speed of running them.
     """
 
     host: float = 1.0
@@ -64,24 +68,24 @@ def both(speed: float) -> Effect:
 
 
 Speed = Callable[[Value, Site], Effect]
-"""The expected speed-up of a value at a site. It orders proposals; it is never a result."""
+"""Returns the expected speed-up of a value at a site, to rank plans before they are measured."""
 
 
 def no_speed(value: Value, site: Site) -> Effect:
-    """Expect no speed-up from any value."""
+    """Return no expected speed-up, whatever the value."""
     return NO_EFFECT
 
 
 def speed_by_device(
     *, cuda: Mapping[Value, Effect] | None = None, cpu: Mapping[Value, Effect] | None = None
 ) -> Speed:
-    """Return the expectation that looks values up by the kind of device; others gain nothing."""
+    """Return a `Speed` by tables of values for each kind of device; others gain nothing."""
     tables = {"cuda": cuda or {}, "cpu": cpu or {}}
     return lambda value, site: tables[site.hardware.device_kind].get(value, NO_EFFECT)
 
 
 def no_correction(value: Value, beside: Mapping[str, Effect]) -> Effect:
-    """Leave the expected speed-ups of other knobs as they are."""
+    """Return no change to the expected speed-ups of other knobs."""
     return NO_EFFECT
 
 
@@ -96,11 +100,10 @@ class StepPart(enum.StrEnum):
 
 
 class MeasuredOn(enum.Enum):
-    """How many devices it takes to see what a knob is worth.
+    """The devices that a trial needs to measure the effect of a knob.
 
-    `one_device`: one is enough. `all_ranks`: the best value depends on what the ranks share out,
-    in memory or in messages. `ranks_only`: a trial on one device has no such knob, or gets another
-    value of it.
+    `one_device`: one is enough. `all_ranks`: the best value depends on memory or communication of
+    all ranks. `ranks_only`: a trial on one device does not have the knob, or has another value.
     """
 
     ONE_DEVICE = "one_device"
@@ -114,14 +117,14 @@ class MemoryUse:
 
     Attributes:
         saving: a rank for each value, higher for a value that needs less; values that are not
-            listed have rank 0, and the key None stands for a plan without the knob. None: nobody
-            knows which of two values needs more.
-        activations: what the backward pass has to keep, as a part of what it keeps under the
-            knob's first value. It orders proposals, and measured peaks correct it.
+            listed have rank 0, and the key None stands for a plan without the knob. None: it is
+            unknown which of two values needs more.
+        activations: size of the activations kept for the backward pass, by value, as a part of
+            that with the knob's first value; an estimate that measured peaks replace.
         why_less: why a value may save memory, for the user.
         less_is_less: for counts, whether a smaller (True) or a larger one (False) saves memory.
-        makes_room: it trades speed for memory, so it is tried with a batch that does not fit.
-        matters: plans that differ only in this knob may differ in their peaks.
+        makes_room: whether it trades speed for memory, to be tried with a batch that does not fit.
+        matters: whether plans that differ only in this knob may differ in their peaks.
     """
 
     saving: Mapping[Value | None, int] | None
@@ -132,7 +135,7 @@ class MemoryUse:
     matters: bool = True
 
     def rank(self, value: Value | None) -> int:
-        """Return how much a value saves beside others, 0 where that is not known."""
+        """Return the value's rank in `saving`, 0 if it has none."""
         return (self.saving or {}).get(value, 0)
 
     def why(self, value: Value, instead_of: Value | None) -> str | None:
@@ -206,7 +209,7 @@ class Conflict:
 
 
 def always(plan: Plan) -> bool:
-    """Apply whatever the other settings of a plan are."""
+    """Return True: the knob applies to every plan."""
     return True
 
 
@@ -216,35 +219,36 @@ NO_DEVICE: frozenset[DeviceKind] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """One thing that may vary, with all that is known of it.
+    """An entry of the catalogue: a setting that may vary, with all that is known about it.
 
     Attributes:
         name: as plans, tables and the command line spell it.
         doc: one line for the user.
-        numerics: how far it may move the numbers.
+        numerics: how much it may change the computed numbers.
         values: its values at a site, baseline first, or `Out`.
         speed: the expected speed-up of each value at a site.
-        acts_on: bounds of a step that the knob can move.
-        saves: the parts of a step that are all it can save; None: it may save any of it.
+        acts_on: limits of a step's speed that the knob can reduce.
+        saves: the only parts of a step that it can shorten; None: it may shorten any part.
         memory: what it does to the peak of device memory.
-        recompiles_on: the kinds of device where another value makes the compiler build another
-            program, for a batch of any size.
-        measured_on: how many devices it takes to see what it is worth.
+        recompiles_on: the kinds of device where torch.compile compiles another program for each
+            value.
+        measured_on: the devices that a trial needs to measure its effect.
         reasons: why a value may be faster, for the user.
-        correction: what a value changes about the expected speed-ups of the knobs beside it.
-        doubt: standard deviation of the log speed of any value about what is expected of it.
-        known: every value it can have anywhere; empty when that depends on the workload.
-        active: whether it applies beside the other values of a plan.
+        correction: returns a further factor for a value, given the expected speed-ups of the
+            plan's other settings.
+        doubt: standard deviation of a value's log speed about the expected one.
+        known: every value that it can have at some site; empty if that depends on the workload.
+        active: returns whether it applies in a plan.
         guarded: values that run only after `--allow VALUE`, or where `--fix` names them.
         any_count: `--fix` and plan files may name any integer from `least` on, not only `values`.
         least: the smallest count that it can have.
         check_count: raises a `PlanError` for a count that a site cannot have.
         allowed_from: the narrowest `--numerics` that lets it vary; None: its own class.
-        missing: which of the known values a site lacks and why, where a user would ask.
+        missing: returns in words which known values a site lacks and why; empty: none.
         conflicts: combinations of its values with others that cannot run.
-        feeds_device: it is a part of how batches get to the device, and computes nothing there.
-        needs_data_wait: it is worth a trial only while the loop waits for data.
-        can_fail: a plan that compiles and runs without it may fail with it.
+        feeds_device: whether it only changes how batches are loaded and copied to the device.
+        needs_data_wait: whether it is worth a trial only while the loop waits for data.
+        can_fail: whether a plan that runs without it may fail with it.
     """
 
     name: str
@@ -278,12 +282,12 @@ ON_OFF = (False, True)
 
 
 def cuda_only(site: Site, values: tuple[Value, ...]) -> Offer:
-    """Return the values on a GPU."""
+    """Return the values on a GPU, else that the knob needs one."""
     return values if site.hardware.device_kind == "cuda" else Out("needs a CUDA device")
 
 
 def needs_blocks(site: Site, values: tuple[Value, ...]) -> Offer:
-    """Return the values for a model with repeated blocks."""
+    """Return the values for a model with repeated blocks, else that none were found."""
     if site.facts.num_blocks < 2:
         return Out("no repeated blocks found; define blocks(model) in the workload to name them")
     return values

@@ -22,9 +22,9 @@ from autotune.search_space.knobs.knob import (
 from autotune.search_space.plan import Value
 from autotune.search_space.site import Site
 
-_WORKER_PRICE = 0.99  # speed of the step for each worker beside it: it takes cores and memory
-# A loader that keeps a core busy for less than this part of its time waits for storage or a
-# network. It is offered so many times as many workers as there are cores.
+_WORKER_PRICE = 0.99  # factor on the step's speed for each worker, which takes cores and memory
+# Share of its time below which a loader that keeps a core busy counts as waiting for storage or a
+# network; and the number of workers for each core that it may then have.
 _WAITS, _WORKERS_FOR_A_WAITING_CORE = 0.25, 4
 
 
@@ -56,7 +56,7 @@ def _queue_lengths(site: Site) -> Offer:
 
 
 def _workers_speed(value: Value, site: Site) -> Effect:
-    """Expect a small loss; what workers gain is the waiting for data that they save."""
+    """Return a small loss for each worker; the forecast of loading adds what workers gain."""
     return both(_WORKER_PRICE ** int(value)) if value else NO_EFFECT
 
 

@@ -16,8 +16,9 @@ from autotune.search_space.plan import Plan
 from autotune.search_space.site import Site
 
 _HALF = ("bf16", "fp16")
-# bf16 has the range of fp32; fp16 needs a gradient scaler.
-_ACTIVATIONS = 0.65  # part that half precision keeps for the backward pass; some stay fp32
+# Size of the activations kept for the backward pass under half precision, as a part of that under
+# fp32: some stay fp32.
+_ACTIVATIONS = 0.65
 
 
 def is_half(plan: Plan) -> bool:
@@ -26,7 +27,7 @@ def is_half(plan: Plan) -> bool:
 
 
 def scales_gradients(plan: Plan) -> bool:
-    """Whether the plan needs a gradient scaler."""
+    """Whether the plan needs a gradient scaler, as fp16 has a smaller range than fp32."""
     return plan.get("precision", "fp32") == "fp16"
 
 

@@ -28,8 +28,8 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
 FSDP = ("fsdp_zero2", "fsdp_zero3", "hsdp")
-LEAST_HELD = "fsdp_zero3"
-"""The sharding under which a rank holds least."""
+LEAST_MEMORY_SHARDING = "fsdp_zero3"
+"""The sharding under which a rank holds the least memory."""
 
 _SHARDINGS = ("ddp", "zero1", *FSDP)
 _BUCKETS_MB = (25, 1, 5, 10, 50, 100, 200)
@@ -62,13 +62,13 @@ _HOLD_NO_MORE: dict[Value, frozenset[Value]] = {
     "fsdp_zero3": frozenset({"fsdp_zero3"}),
     "hsdp": frozenset({"hsdp", "fsdp_zero3"}),
 }
-# What each rank holds of weights, gradients and the optimizer's state: a part whatever the number
-# of ranks, the rest shared out.
+# The part of weights, gradients and optimizer state that every rank holds in full; the rest is
+# divided among the ranks.
 _HELD_BY_ALL: dict[Value, float] = {"zero1": 0.5, "fsdp_zero2": 0.25, "hsdp": 0.25}
 
 
 def is_fsdp(plan: Plan) -> bool:
-    """Whether parameters are cut into parts."""
+    """Whether the plan uses FSDP, which shards parameters."""
     return plan.get("sharding", "ddp") in FSDP
 
 

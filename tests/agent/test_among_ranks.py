@@ -13,7 +13,7 @@ from autotune.agent.forecast.roofline import Roofline
 from autotune.agent.forecast.speed import Forecast
 from autotune.agent.history import History
 from autotune.agent.proposers.sampler import Sampler
-from autotune.agent.proposers.sharded import Adopted, Shardings
+from autotune.agent.proposers.sharded import BestOfScouts, Shardings
 from autotune.agent.spaces import check_devices, spaces_of, this_machine
 from autotune.errors import UsageError
 from autotune.search_space.knobs import conflict
@@ -87,11 +87,11 @@ def test_scouts_whose_baseline_leaves_no_headroom_are_adopted():
     large, small = 140 * GIB, 100 * GIB
     half, other = {"precision": "bf16"}, {"precision": "tf32"}
     fast = ({}, ok(50.0, memory=large))
-    found = Adopted(most=1).candidates(
+    found = BestOfScouts(max_plans=1).candidates(
         scouted(133 * GIB, fast, (half, ok(49.0, memory=small)), (other, ok(48.0, memory=large)))
     )
     assert [proposal.plan["precision"] for proposal in found][:1] == ["bf16"]
-    assert not list(Adopted(most=1).candidates(scouted(133 * GIB, fast)))
+    assert not list(BestOfScouts(max_plans=1).candidates(scouted(133 * GIB, fast)))
 
 
 def test_loading_is_expected_by_the_batch_of_a_rank():

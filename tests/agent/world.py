@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.agent.history import SEARCH
 from autotune.agent.observer import SilentObserver
 from autotune.agent.proposal import Proposal
-from autotune.agent.proposers.earlier import Found
+from autotune.agent.proposers.earlier import EarlierBest
 from autotune.agent.search import Search
 from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import spaces_of
@@ -311,7 +311,7 @@ class Table:
     store: TrialStore = field(default_factory=MemoryStore)
     is_stopped: Callable[[], bool] = lambda: False
     num_ranks: int = 1
-    earlier: tuple[Found, ...] = ()
+    earlier: tuple[EarlierBest, ...] = ()
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()

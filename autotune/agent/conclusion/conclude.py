@@ -1,4 +1,4 @@
-"""The conclusion of a run: the winner, or the honest "keep your baseline"."""
+"""The conclusion of a run: the winner, or the advice to keep the baseline."""
 
 from dataclasses import replace
 
@@ -14,11 +14,11 @@ from autotune.storage.records import Winner
 from autotune.trials.result import Purpose
 from autotune.units import size_in_words
 
-_TOO_WIDE = 0.1  # half of an interval, relative
+_WIDE_INTERVAL = 0.1  # relative half width of a speed-up's interval above which a remark warns
 
 
 def conclude(history: History, gain: float) -> Winner:
-    """Return what the trials say, confirmed where the confirmation allows it.
+    """Return the winner of a run, or its baseline, confirmed if it was measured again.
 
     Raises:
         NothingRanError: when not even the baseline was measured.
@@ -33,12 +33,12 @@ def conclude(history: History, gain: float) -> Winner:
     if any(_may_win(trial, baseline, history) for trial in history.ranking):
         return unconfirmed(history, _why_not_confirmed(baseline, history))
     if history.measured.keys() == {baseline.plan}:
-        return _keep(baseline, history, "nothing but your own configuration was measured")
-    return _keep(baseline, history, _why_kept(baseline, history))
+        return _kept_baseline(baseline, history, "nothing but your own configuration was measured")
+    return _kept_baseline(baseline, history, _why_kept(baseline, history))
 
 
 def unconfirmed(history: History, why: str) -> Winner:
-    """Return the best of the search, which one process each measured, as not confirmed.
+    """Return the best plan of the search as an unconfirmed winner: one process measured it.
 
     Raises:
         NothingRanError: when not even the baseline was measured.
@@ -74,15 +74,16 @@ def _confirmed_winner(entry: Confirmed, history: History) -> Winner:
         how=entry.speedup.how,
         changes=changes(entry.plan, history),
         remarks=(
-            *_too_wide(entry, history),
+            *_uncertainty_remarks(entry, history),
             *remarks(entry.plan, history),
-            *_disqualified(history),
+            *_disqualification_remarks(history),
         ),
     )
     return _with_outcome(winner, entry.figures, entry.baseline, history)
 
 
 def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) -> Winner:
+    """Return the baseline as the winner, with what the best confirmed plan gave instead."""
     interval = f"{best.speedup.ratio:.3f} [{best.speedup.low:.3f}, {best.speedup.high:.3f}]"
     shown = describe_diff(best.plan, baseline.plan)
     why = f"keep your baseline: the best other plan ({shown}) is {interval} times as fast"
@@ -92,9 +93,9 @@ def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) 
             "numerics, and there was no time for this one's own; give a longer --budget"
         )
     if best.speedup.low < 1.0:
-        why += "".join(f"; {words}" for words in _too_wide(best, history))
+        why += "".join(f"; {words}" for words in _uncertainty_remarks(best, history))
     gives = history.objective.outcome(best.figures, best.baseline)
-    kept = _keep(baseline, history, f"{why}: {gives}" if gives else why, best.baseline)
+    kept = _kept_baseline(baseline, history, f"{why}: {gives}" if gives else why, best.baseline)
     own = replace(kept.own, throughput=_throughput_of_baseline(best))
     return replace(
         kept,
@@ -111,9 +112,9 @@ def _throughput_of_baseline(entry: Confirmed) -> float:
     return entry.figures.throughput / entry.speedup.ratio
 
 
-def _too_wide(entry: Confirmed, history: History) -> tuple[str, ...]:
-    """Say where processes of one plan differ so much that their ratio means little."""
-    if entry.speedup.half_width <= _TOO_WIDE:
+def _uncertainty_remarks(entry: Confirmed, history: History) -> tuple[str, ...]:
+    """Return a remark if processes of one plan differ so much that a speed-up means little."""
+    if entry.speedup.half_width <= _WIDE_INTERVAL:
         return ()
     own, baseline = (_range(plan, history) for plan in (entry.plan, history.reference))
     words = (
@@ -130,8 +131,10 @@ def _range(plan: Plan, history: History) -> str:
     return f"{min(found):,.4g} to {max(found):,.4g} samples/s in {len(found)} of them"
 
 
-def _keep(baseline: Done, history: History, why: str, again: Figures | None = None) -> Winner:
-    """Return the baseline; `again` is what the confirmation says of it, where there was one."""
+def _kept_baseline(
+    baseline: Done, history: History, why: str, again: Figures | None = None
+) -> Winner:
+    """Return the baseline as the winner; `again` are its figures in the confirmation, if any."""
     figures = history.figures(baseline)
     own = replace(
         _stored(again or figures, history.objective),
@@ -146,13 +149,13 @@ def _keep(baseline: Done, history: History, why: str, again: Figures | None = No
         own=own,
         baseline=own,
         how="one process, in the search; no other plan stood to be confirmed",
-        remarks=(why, *baseline_remarks(history), *_disqualified(history)),
+        remarks=(why, *baseline_remarks(history), *_disqualification_remarks(history)),
     )
     return _with_outcome(winner, again or figures, again or figures, history)
 
 
 def _stored(figures: Figures, objective: Objective) -> PlanFigures:
-    """Return what the store keeps of a plan's figures: times only where start-up counts."""
+    """Return a plan's figures as the store keeps them, with times if start-up counts."""
     if not objective.weighs_start:
         return PlanFigures(throughput=figures.throughput, memory_bytes=figures.memory_bytes)
     return PlanFigures(
@@ -164,7 +167,7 @@ def _stored(figures: Figures, objective: Objective) -> PlanFigures:
 
 
 def _with_outcome(winner: Winner, own: Figures, baseline: Figures, history: History) -> Winner:
-    """Put what the objective says of the winner, if anything, before its other remarks."""
+    """Return the winner with the objective's remark about it, if any, before its others."""
     outcome = history.objective.outcome(own, baseline)
     return replace(winner, remarks=(outcome, *winner.remarks)) if outcome else winner
 
@@ -193,7 +196,8 @@ def _why_kept(baseline: Done, history: History) -> str:
     return history.objective.why_kept(history.figures(fastest), history.figures(baseline))
 
 
-def _disqualified(history: History) -> tuple[str, ...]:
+def _disqualification_remarks(history: History) -> tuple[str, ...]:
+    """Return a remark for each plan that did well in the search and may not win."""
     plans = dict.fromkeys(trial.plan for trial in history.fastest)
     found = [(plan, disqualified(plan, history)) for plan in plans]
     shown = [(describe_diff(plan, history.space.baseline), why) for plan, why in found if why]
@@ -202,6 +206,7 @@ def _disqualified(history: History) -> tuple[str, ...]:
 
 
 def _may_win(trial: Done, baseline: Done, history: History) -> bool:
+    """Whether the trial's plan is clearly better than the baseline and was not disqualified."""
     value, own = history.value(trial), history.value(baseline)
     is_better = value > own and value >= history.objective.worth_confirming * own
     return is_better and not disqualified(trial.plan, history)

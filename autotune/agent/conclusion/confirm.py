@@ -1,7 +1,7 @@
-"""The end of a run: interleaved confirmation, the numerics check, what each knob is worth.
+"""The end of a run: interleaved confirmation, the numerics check, and an ablation of each knob.
 
 Like the search, each step is a function of the history and the time left, so a run that was
-killed goes on in the middle of a round.
+killed continues in the middle of a round.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from autotune.agent.conclusion.finalists import choose, confirmed, finalists
 from autotune.agent.conclusion.numerics import next_check
 from autotune.agent.forecast.durations import (
-    bare_ending_s,
     check_s,
     confirmation_s,
     expected_s,
+    remeasure_and_check_s,
 )
 from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
@@ -23,25 +23,26 @@ from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.plan import Plan, spell
 from autotune.trials.result import Purpose
 
-# Finalists and rounds, best first; the first that time can pay for is run.
-_HARDLY = 0.8  # part of its price for which a last measurement is tried all the same
+# Part of its expected duration that must be left for a last measurement to be tried.
+_LEAST_PART_OF_DURATION = 0.8
+# Numbers of finalists and of rounds, best first; the first that fits into the time left is run.
 SCHEDULES = ((3, 3), (2, 3), (2, 2), (1, 2), (1, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Decides what to run once the search is over."""
+    """Chooses the trials that follow the search: confirmation, numerics check, ablation."""
 
     settings: SearchSettings
     hardware: Hardware
 
     def reserve_s(self, history: History, left_s: float) -> float:
-        """Return the seconds to keep for the end, once there is a plan to confirm.
+        """Return the seconds to reserve for the ending, 0 while there is no plan to confirm.
 
-        That is the best schedule within its share of the budget, at the least a round with the
-        baseline and a check; where these do not fit, what an answer needs. Where hardly that fits,
-        the search is over. A search that was cut short once for what it had found does not get
-        that time back.
+        That is the best schedule that fits into its share of the budget, else the shortest one.
+        If that does not fit into the time left, it is the time to measure the leader again and
+        check it, else only to measure it. If that hardly fits, or a search trial was cancelled for
+        the ending before, it is all of the time left.
         """
         if not finalists(history):
             return 0.0
@@ -51,32 +52,33 @@ class Ending:
         costs = [self._schedule_s(history, *schedule) for schedule in SCHEDULES]
         within = [cost for cost in costs if cost <= min(share_s, left_s)]
         least_s = self._cost_s(finalists(history)[:1], history)
-        options = [*within[:1], costs[-1], self.bare_s(history, left_s), least_s]
-        hardly = left_s if _HARDLY * least_s <= left_s else 0.0
+        options = [*within[:1], costs[-1], self.leader_ending_s(history, left_s), least_s]
+        hardly = left_s if _LEAST_PART_OF_DURATION * least_s <= left_s else 0.0
         return next((cost for cost in options if cost <= left_s), hardly)
 
-    def bare_s(self, history: History, left_s: float) -> float:
-        """Return the seconds that an answer about the leader needs, 0 without a leader.
+    def leader_ending_s(self, history: History, left_s: float) -> float:
+        """Return the seconds to measure the leading finalist again and check it, 0 without one.
 
-        It is measured again, and checked where both can be paid.
+        If the time left is too short for both, the check is left out.
         """
         if not (found := finalists(history)[:1]):
             return 0.0
-        bare_s = self._bare_s(found[0], history)
-        return bare_s if bare_s <= left_s else self._cost_s(found, history)
+        leader_ending_s = self._remeasured_and_checked_s(found[0], history)
+        return leader_ending_s if leader_ending_s <= left_s else self._cost_s(found, history)
 
-    def _bare_s(self, plan: Plan, history: History) -> float:
+    def _remeasured_and_checked_s(self, plan: Plan, history: History) -> float:
+        """Return the seconds to measure the plan again and to check it, if it needs that."""
         checked_s = check_s(plan, history, self.hardware) if next_check(plan, history) else 0.0
         return confirmation_s(plan, history, self.hardware) + checked_s
 
     def fits(self, history: History, left_s: float) -> bool:
-        """Whether a plan as long as the baseline could be found, measured again and checked."""
+        """Whether time is left to try, measure again and check a plan as slow as the baseline."""
         own = history.reference
         trial_s = expected_s(own, history, self.hardware)
-        return trial_s + bare_ending_s(own, history, self.hardware) <= left_s
+        return trial_s + remeasure_and_check_s(own, history, self.hardware) <= left_s
 
     def next(self, history: History, left_s: float) -> Proposal | None:
-        """Return the next trial of the ending, None when there is nothing left to do or pay."""
+        """Return the next trial of the ending, None if the time left allows no further one."""
         if not finalists(history):
             return None
         return (
@@ -89,25 +91,25 @@ class Ending:
         )
 
     def _check_leader(self, history: History, left_s: float) -> Proposal | None:
-        """Check the fastest before anything is spent on confirming it, if both can be paid."""
+        """Return the leader's numerics check if time is left for it and a confirmation."""
         leader = finalists(history)[0]
         least_s = self._cost_s(missing([leader], 1, history), history)
         return self._check(leader, history, left_s - least_s)
 
     def _leader_alone(self, history: History, left_s: float) -> Proposal | None:
-        """Measure the leader again where no time is left for the baseline beside it."""
+        """Return another measurement of the leader alone, if it has had none."""
         leader = finalists(history)[0]
-        least_s = _HARDLY * self._cost_s([leader], history)
+        least_s = _LEAST_PART_OF_DURATION * self._cost_s([leader], history)
         if attempts(leader, history) or least_s > left_s:
             return None
         return _confirm(leader, history)
 
     def _scheduled(self, history: History, left_s: float) -> Proposal | None:
+        """Return the next confirmation of the best schedule that fits into the time left."""
         for num_finalists, rounds in SCHEDULES:
             enough = min(rounds, 2) if self._is_tight(history) else rounds
             field = self._field(history, num_finalists)
-            # With time for one round, the answer comes first: the baseline has a process to be
-            # compared with already.
+            # A single round starts with the finalist: the baseline already has a measured process.
             ordered = field[::-1] if rounds == 1 else field
             open_plans = missing(ordered, enough, history)
             if self._cost_s(open_plans, history) <= left_s:
@@ -119,7 +121,7 @@ class Ending:
         return self._check(winner.plan, history, left_s) if winner else None
 
     def _another_round(self, history: History, left_s: float) -> Proposal | None:
-        """Time left sharpens the interval, until it is tight."""
+        """Return a confirmation of a further round while the speed-up's interval is too wide."""
         plans = [entry.plan for entry in confirmed(history)]
         if not plans or history.baseline is None or self._is_tight(history):
             return None
@@ -132,11 +134,15 @@ class Ending:
         return None
 
     def _ablation(self, history: History, left_s: float) -> Proposal | None:
+        """Return the winner with one setting reverted, for the next setting not yet compared."""
         winner = choose(history, self.settings.gain)
         if winner is None:
             return None
-        for name, plan in flipped_back(winner.plan, history):
-            if not _is_known(plan, history) and expected_s(plan, history, self.hardware) <= left_s:
+        for name, plan in reverted_knobs(winner.plan, history):
+            if (
+                not _was_ablated(plan, history)
+                and expected_s(plan, history, self.hardware) <= left_s
+            ):
                 reason = f"what is {name}={spell(winner.plan[name])} worth to the winner?"
                 return Proposal(plan=plan, purpose=Purpose.ABLATE, reason=reason)
         return None
@@ -147,18 +153,22 @@ class Ending:
         return proposal if proposal and cost_s <= left_s else None
 
     def _is_tight(self, history: History) -> bool:
+        """Whether the interval of the best plan's speed-up is narrower than a gain that counts."""
         repeated = confirmed(history, rounds=2)
         return bool(repeated) and repeated[0].speedup.half_width < self.settings.gain
 
     def _field(self, history: History, num_finalists: int) -> list[Plan]:
+        """Return the plans of a round: the baseline and the best finalists."""
         baseline = history.reference
         return [baseline, *finalists(history)[:num_finalists]]
 
     def _schedule_s(self, history: History, num_finalists: int, rounds: int) -> float:
         field = self._field(history, num_finalists)
-        # Finalists that the search has not found yet are taken to last as long as those it has.
+        # A finalist that the search has not found yet counts as the last one that it has.
         field += field[-1:] * (1 + num_finalists - len(field))
-        checked_s = self._bare_s(field[1], history) - self._cost_s(field[1:2], history)
+        checked_s = self._remeasured_and_checked_s(field[1], history) - self._cost_s(
+            field[1:2], history
+        )
         return rounds * self._cost_s(field, history) + checked_s
 
     def _cost_s(self, plans: Sequence[Plan], history: History) -> float:
@@ -166,22 +176,22 @@ class Ending:
 
 
 def missing(plans: Sequence[Plan], rounds: int, history: History) -> list[Plan]:
-    """Return the trials that `rounds` interleaved rounds still lack, in the order to run them."""
+    """Return the plans that `rounds` interleaved rounds still have to run, in that order."""
     return [
         plan for number in range(rounds) for plan in plans if attempts(plan, history) <= number
     ]
 
 
 def attempts(plan: Plan, history: History) -> int:
-    """Return how often the plan was run again, as far as that counts."""
+    """Return how many conclusive confirmations the plan has had."""
     return len(conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == plan))
 
 
-def flipped_back(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
-    """Yield each knob that the plan changes, with the plan without that change.
+def reverted_knobs(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
+    """Yield each knob that the plan changes, with the plan that has the baseline's value of it.
 
-    What changes the numbers most has to prove its worth first. Knobs of another setting, such as
-    workers' prefetch, come last: the baseline has none, and they go back to their first value.
+    Knobs that change the numerics most come first. Knobs that the baseline does not have, such as
+    prefetch without workers, come last and are set to their first value.
     """
     baseline, domains = history.reference, history.space.by_name
 
@@ -197,9 +207,9 @@ def flipped_back(plan: Plan, history: History) -> Iterator[tuple[str, Plan]]:
             yield name, without
 
 
-def _is_known(plan: Plan, history: History) -> bool:
-    flipped_back = conclusive(t for t in history.of(Purpose.ABLATE) if t.plan == plan)
-    return bool(flipped_back) or plan in history.measured or plan in history.tried
+def _was_ablated(plan: Plan, history: History) -> bool:
+    reverted_knobs = conclusive(t for t in history.of(Purpose.ABLATE) if t.plan == plan)
+    return bool(reverted_knobs) or plan in history.measured or plan in history.tried
 
 
 def _confirm(plan: Plan, history: History) -> Proposal:

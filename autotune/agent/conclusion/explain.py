@@ -1,10 +1,10 @@
-"""What each setting of the winner is worth, and what the user must know about it."""
+"""The effect of each setting of the winner, and the remarks for the user about it."""
 
 import math
 from collections.abc import Iterator
 
-from autotune.agent.conclusion.confirm import flipped_back
-from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_surprises
+from autotune.agent.conclusion.confirm import reverted_knobs
+from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_ablations_ahead
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.forecast.speed import Forecast, deviation
 from autotune.agent.history import History
@@ -13,33 +13,33 @@ from autotune.search_space.plan import Plan, Value, describe_diff, spell
 from autotune.search_space.site import on_ranks
 from autotune.trials.result import Measurement
 
-_SURE = 1.96  # deviations, for 95 %
+_SURE = 1.96  # standard deviations on each side of a 95 % interval
 
 
 def changes(plan: Plan, history: History) -> dict[str, str]:
-    """Return for each setting that `plan` changes what it is worth, or why it is there."""
-    between = Forecast(history, history.space.site.hardware).between_processes
-    flips = flipped_back(plan, history)
+    """Return for each setting that `plan` changes its measured effect, or the reason for it."""
+    between = Forecast(history, history.space.site.hardware).process_std
+    flips = reverted_knobs(plan, history)
     told = {name: _worth(name, plan, without, history, between) for name, without in flips}
-    # What follows from other settings has no worth of its own.
+    # Settings that follow from others, such as accumulation, have no effect of their own.
     rest = {name: old for name, old in _changed(plan, history) if name not in told}
     return told | {name: _why(name, plan[name], old, history) for name, old in rest.items()}
 
 
 def remarks(plan: Plan, history: History) -> tuple[str, ...]:
-    """Return the lines that the user must read about a winner."""
+    """Return the remarks about a winner, one line each."""
     lines = [numerics_remark(plan, history), _batch_remark(plan, history)]
     return tuple(line for line in (*baseline_remarks(history), *lines) if line)
 
 
 def baseline_remarks(history: History) -> tuple[str, ...]:
-    """Return the lines that the user must read whatever wins."""
+    """Return the remarks about the baseline, which hold whatever wins."""
     lines = [_smaller_batch_remark(history), _allowance_remark(history)]
     return tuple(line for line in lines if line)
 
 
 def _smaller_batch_remark(history: History) -> str | None:
-    """Say that the user's own batch did not fit, so that a smaller one is compared."""
+    """Return the remark that the user's batch did not fit, so the baseline's is smaller."""
     baseline, own = history.baseline, history.space.baseline
     if baseline is None or baseline.plan == own:
         return None
@@ -48,7 +48,7 @@ def _smaller_batch_remark(history: History) -> str | None:
 
 
 def _allowance_remark(history: History) -> str | None:
-    """Say how to try a value that needs permission, where it acts on what binds the baseline."""
+    """Return how to allow a guarded value that acts on what limits the baseline's step."""
     bound = history.diagnosis.bound if history.diagnosis else None
     for knob in CATALOGUE:
         is_held_back = "--allow" in history.space.out.get(knob.name, "")
@@ -72,9 +72,8 @@ def _changed(plan: Plan, history: History) -> Iterator[tuple[str, Value]]:
             yield name, old
 
 
-def _worth(
-    name: str, plan: Plan, without: Plan, history: History, between_processes: float
-) -> str:
+def _worth(name: str, plan: Plan, without: Plan, history: History, process_std: float) -> str:
+    """Return in words the effect of one setting, as measured against the plan `without` it."""
     ours, theirs = history.measured.get(plan), history.measured.get(without)
     old = without.values.get(name)
     if ours is None or theirs is None:
@@ -88,27 +87,29 @@ def _worth(
     bound = "about " if theirs.raced else ""
     worth = f"{bound}{effect} over {name}={_spelled(old)}, all else equal (one process each)"
     if not history.objective.weighs_memory:
-        worth += _in_doubt(ours, theirs, between_processes)
-    if without in unconfirmed_surprises(history):
+        worth += _in_doubt(ours, theirs, process_std)
+    if without in unconfirmed_ablations_ahead(history):
         worth += "; better without it, but no time was left to confirm that"
     return worth
 
 
-def _in_doubt(ours: Measurement, theirs: Measurement, between_processes: float) -> str:
-    """Say that two processes differ by no more than two of one plan may."""
-    noise = math.hypot(*(deviation(m, between_processes) for m in (ours, theirs)))
+def _in_doubt(ours: Measurement, theirs: Measurement, process_std: float) -> str:
+    """Return the doubt, in words, about a difference that noise between processes may explain."""
+    noise = math.hypot(*(deviation(m, process_std) for m in (ours, theirs)))
     if abs(math.log(ours.throughput / theirs.throughput)) > _SURE * noise:
         return ""
     return f", which may differ by {math.expm1(_SURE * noise):.0%} for no reason"
 
 
 def _origin(name: str, plan: Plan, history: History) -> str:
+    """Return in words which trial first had the setting."""
     ran = (t for t in history.search if t.result.measurement is not None)
     first = next((t for t in ran if t.plan.values.get(name) == plan[name]), None)
     return f"came with trial {first.number}" if first else "came with the winner"
 
 
 def _batch_remark(plan: Plan, history: History) -> str | None:
+    """Return how another batch changes the training and how to scale the learning rate."""
     facts, num_ranks = history.space.facts, history.space.num_ranks
     batch, own = plan["batch_size"], history.space.baseline["batch_size"]
     if batch == own:
@@ -131,7 +132,7 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
 
 
 def _accumulated_remark(plan: Plan, history: History) -> str | None:
-    """Say what changes although a step sees as many samples as in the user's own training."""
+    """Return what another micro-batch changes although the global batch is kept, or None."""
     batch, own = plan["batch_size"], history.space.baseline["batch_size"]
     if (mixed := mixed_loss(history)) is not None:
         return (

@@ -1,4 +1,4 @@
-"""Which plans go into the confirmation, and what the confirmation says about them."""
+"""The plans that are confirmed, their results, and the choice of the winner."""
 
 import math
 import statistics
@@ -15,12 +15,12 @@ from autotune.trials.interval import student_t
 from autotune.trials.result import Measurement, Outcome, Purpose
 
 MAX_FINALISTS = 3
-_NEAR_BEST = 0.95
-_EQUAL = 0.01
-# Deviation of the log throughput between processes of a plan, as machines usually have it (0.2 to
-# 3 % were seen on several), and how many measured moves that knowledge is worth.
-_USUAL_SPREAD, _USUAL_DEGREES = 0.03, 2
-_SAME_MEMORY = 0.05  # relative difference that is no reason to prefer a plan
+_NEAR_BEST = 0.95  # least value of a finalist, as a part of the best one's
+_TIE = 0.01  # relative difference of two values in the search that is within noise
+# Standard deviation of the log throughput between processes of a plan on a usual machine (0.2 to
+# 3 % were measured on several), and the degrees of freedom that this prior counts for.
+_USUAL_PROCESS_STD, _USUAL_DEGREES = 0.03, 2
+_SAME_MEMORY = 0.05  # relative difference of two peaks that is no reason to prefer a plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,11 @@ class Confirmed:
     """A finalist beside the baseline, both measured again in fresh processes.
 
     Attributes:
-        value: by the objective.
+        plan: the finalist.
+        figures: what it gave in the confirmation.
+        baseline: what the baseline gave there.
+        value: the plan's value by the objective.
+        speedup: of its throughput over the baseline's.
     """
 
     plan: Plan
@@ -44,7 +48,7 @@ def finalists(history: History) -> list[Plan]:
     if baseline is None:
         return []
     near: list[Done] = []
-    for trial in (*_surprises(history), *history.ranking):
+    for trial in (*_ablations_ahead(history), *history.ranking):
         top = history.value(near[0]) if near else 0.0
         own = history.objective.worth_confirming * history.value(baseline)
         value = history.value(trial)
@@ -55,58 +59,60 @@ def finalists(history: History) -> list[Plan]:
     return [trial.plan for trial in _preferred_second(near, history)[:MAX_FINALISTS]]
 
 
-def _surprises(history: History) -> list[Done]:
-    """Return what was only run to see what a setting is worth, and beats all of the search."""
-    least = (1 + _EQUAL) * history.value(history.best)
-    found = [trial for trial in _flipped_back(history) if history.value(trial) > least]
+def _ablations_ahead(history: History) -> list[Done]:
+    """Return the ablations that are better than every plan of the search, best first."""
+    least = (1 + _TIE) * history.value(history.best)
+    found = [trial for trial in _measured_ablations(history) if history.value(trial) > least]
     return sorted(found, key=lambda trial: -history.value(trial))
 
 
-def unconfirmed_surprises(history: History) -> list[Plan]:
-    """Return the plans that beat the search with a setting flipped back and were not run again."""
-    plans = [trial.plan for trial in _surprises(history)]
+def unconfirmed_ablations_ahead(history: History) -> list[Plan]:
+    """Return the plans of ablations that beat the search and were not confirmed."""
+    plans = [trial.plan for trial in _ablations_ahead(history)]
     return [p for p in plans if not (confirmations(p, history) or disqualified(p, history))]
 
 
-def _flipped_back(history: History) -> list[Done]:
+def _measured_ablations(history: History) -> list[Done]:
     ablations = history.of(Purpose.ABLATE)
     return [trial for trial in ablations if trial.is_measured and history.fits(trial)]
 
 
 def _preferred_second(near: list[Done], history: History) -> list[Done]:
-    """Put behind the best the one to prefer to it among those equally good.
+    """Return the finalists with the preferable one of those equal to the best in second place.
 
-    A setting that proved worth nothing when it was flipped back is among them: without it the
-    training may stay the user's own, or need less memory.
+    Preferable is what leaves the training as it is, then what needs less memory. An ablation that
+    is as good as the best may be it: one of the best plan's settings is worth nothing.
     """
     if not near:
         return near
-    least = history.value(near[0]) / (1 + _EQUAL)
-    sound = [t for t in _flipped_back(history) if not disqualified(t.plan, history)]
+    least = history.value(near[0]) / (1 + _TIE)
+    sound = [t for t in _measured_ablations(history) if not disqualified(t.plan, history)]
     equal = [trial for trial in (*near[1:], *sound) if history.value(trial) >= least]
-    preferred = min(equal, key=lambda trial: _burden(trial, history), default=near[0])
-    if not _is_lighter(preferred, near[0], history):
+    preferred = min(equal, key=lambda trial: _preference_key(trial, history), default=near[0])
+    if not _is_preferable(preferred, near[0], history):
         return near
     rest = [t for t in near[1:] if t.plan != preferred.plan]
     return [near[0], preferred, *rest]
 
 
-def _is_lighter(trial: Done, other: Done, history: History) -> bool:
-    changes, memory = _burden(trial, history)
-    other_changes, other_memory = _burden(other, history)
+def _is_preferable(trial: Done, other: Done, history: History) -> bool:
+    changes, memory = _preference_key(trial, history)
+    other_changes, other_memory = _preference_key(other, history)
     if changes != other_changes:
         return changes < other_changes
     return memory < other_memory * (1 - _SAME_MEMORY)
 
 
-def _burden(trial: Done, history: History) -> tuple[bool, float]:
+def _preference_key(trial: Done, history: History) -> tuple[bool, float]:
+    """Return the key of a preference among equal plans: the smaller, the better."""
     return changes_training(trial.plan, history), history.figures(trial).memory_bytes or math.inf
 
 
 def changes_training(plan: Plan, history: History) -> bool:
-    """Whether an optimizer step sees another number of samples than in the user's own training.
+    """Whether the plan changes the number of samples in an optimizer step.
 
-    Or as many, in parts of another size, where the loss depends on those.
+    True as well for micro-batches of another size if the loss depends on which samples are in a
+    batch together.
     """
     space = history.space
     same = plan["batch_size"] == space.baseline["batch_size"]
@@ -117,7 +123,7 @@ def changes_training(plan: Plan, history: History) -> bool:
 def mixed_loss(history: History) -> str | None:
     """Return in words that the loss depends on which samples are in a batch together, or None.
 
-    It is only looked for on one device.
+    Only trials on one device look for that.
     """
     diagnoses = (known.diagnosis for known in (history, history.scouts) if known)
     found = (finding for diagnosis in diagnoses if diagnosis for finding in diagnosis.findings)
@@ -125,7 +131,7 @@ def mixed_loss(history: History) -> str | None:
 
 
 def disqualified(plan: Plan, history: History) -> str | None:
-    """Return why the plan may not win although it did well, or None."""
+    """Return why the plan may not win, None if nothing in its confirmation or check forbids it."""
     for trial in (t for t in history.of(Purpose.CONFIRM) if t.plan == plan):
         if _failed(trial):
             outcome = trial.result.outcome.value
@@ -144,7 +150,7 @@ def _falls_short(plan: Plan, history: History) -> str | None:
 
 
 def confirmations(plan: Plan, history: History) -> list[Measurement]:
-    """Return what fresh processes measured of the plan in the confirmation."""
+    """Return the measurements of the plan in the confirmation, one for each fresh process."""
     return [
         t.result.measurement
         for t in history.of(Purpose.CONFIRM)
@@ -153,10 +159,10 @@ def confirmations(plan: Plan, history: History) -> list[Measurement]:
 
 
 def _compared(plan: Plan, history: History) -> list[Measurement]:
-    """Return what the plan is judged by: its confirmations.
+    """Return the plan's measurements in the confirmation, which speed-ups are computed from.
 
-    The baseline, which nobody chose for its speed, is judged by its first process before it was
-    run again.
+    Until the baseline has one, it is compared by its first process, which no selection by speed
+    has biased.
     """
     baseline = history.baseline
     again = conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == plan)
@@ -166,7 +172,7 @@ def _compared(plan: Plan, history: History) -> list[Measurement]:
 
 
 def confirmed_figures(plan: Plan, history: History) -> Figures | None:
-    """Return what the confirmation says of the plan, None before it was run again."""
+    """Return the plan's figures in the confirmation, None before it was measured again."""
     again = _compared(plan, history)
     if not again:
         return None
@@ -176,7 +182,7 @@ def confirmed_figures(plan: Plan, history: History) -> Figures | None:
 
 
 def confirmed(history: History, rounds: int = 1) -> list[Confirmed]:
-    """Return the sound finalists measured again in `rounds` processes or more, best first."""
+    """Return the finalists with `rounds` confirmations or more that may win, best first."""
     baseline = history.baseline
     if baseline is None or not _compared(baseline.plan, history):
         return []
@@ -200,8 +206,8 @@ def choose(history: History, gain: float, *, checks_pass: bool = False) -> Confi
     speed-up can win.
 
     Args:
-        history: with a confirmation.
-        gain: relative difference that is none.
+        history: the trials of the run.
+        gain: relative difference below which two values count as equal.
         checks_pass: choose as if the checks that are still to be run had passed.
     """
     repeated = confirmed(history, rounds=2) or confirmed(history)
@@ -214,10 +220,11 @@ def choose(history: History, gain: float, *, checks_pass: bool = False) -> Confi
     if not better:
         return None
     near = [entry for entry in better if entry.value >= better[0].value / (1 + gain)]
-    return min(near, key=lambda entry: _price(entry, history, checks_pass=checks_pass))
+    return min(near, key=lambda entry: _tie_break_key(entry, history, checks_pass=checks_pass))
 
 
-def _price(entry: Confirmed, history: History, *, checks_pass: bool) -> tuple[float, ...]:
+def _tie_break_key(entry: Confirmed, history: History, *, checks_pass: bool) -> tuple[float, ...]:
+    """Return the key by which `choose` takes the least of the plans that are equally good."""
     changes = changes_training(entry.plan, history)
     is_to_come = checks_pass and next_check(entry.plan, history) is not None
     unchecked = not is_to_come and is_unchecked(entry.plan, history)
@@ -241,16 +248,17 @@ def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:
 
 
 def speedup_of(plan: Plan, baseline: Plan, history: History) -> Speedup:
-    """Return the speed-up of a confirmed plan, with an interval as wide as the evidence allows."""
+    """Return the speed-up of a confirmed plan with its interval, from repeats or one round."""
     repeats = _repeats(baseline, history)
     found = baseline.digest in repeats and pooled(repeats, plan.digest, baseline.digest)
     return found or _from_one_round(plan, baseline, history)
 
 
 def _repeats(baseline: Plan, history: History) -> dict[str, list[tuple[int, float]]]:
-    """Return what each plan gave, each time with its round: a round begins with the baseline.
+    """Return by plan the throughput of each confirmation, with the number of its round.
 
-    So a plan that took another's place late is set beside what was measured about when it was.
+    A round begins with the baseline. A plan that became a finalist late is thus compared with
+    processes that ran at about the same time.
     """
     repeats: dict[str, list[tuple[int, float]]] = {}
     number = 0
@@ -262,7 +270,10 @@ def _repeats(baseline: Plan, history: History) -> dict[str, list[tuple[int, floa
 
 
 def _from_one_round(plan: Plan, baseline: Plan, history: History) -> Speedup:
-    """One fresh process each: the search's own measurements only say how processes differ."""
+    """Return the speed-up from one confirmation of the plan.
+
+    The measurements of the search only serve to estimate how processes of a plan differ.
+    """
     ours, theirs = confirmations(plan, history)[0], _compared(baseline, history)[0]
     windows = math.hypot(ours.log_half_width, theirs.log_half_width)
     again = [plan, baseline] if confirmations(baseline, history) else [plan]
@@ -270,10 +281,10 @@ def _from_one_round(plan: Plan, baseline: Plan, history: History) -> Speedup:
         math.log(_compared(p, history)[0].throughput / history.measured[p].throughput)
         for p in again
     ]
-    # Each move is the difference of two processes, so it has twice their variance.
+    # Each move is the log ratio of two processes, so it has twice the variance of one.
     seen = sum(move**2 / 2 for move in moves)
     degrees = len(moves) + _USUAL_DEGREES
-    between = math.sqrt((seen + _USUAL_DEGREES * _USUAL_SPREAD**2) / degrees)
+    between = math.sqrt((seen + _USUAL_DEGREES * _USUAL_PROCESS_STD**2) / degrees)
     factor = student_t(degrees, _num_finalists(history))
     half_width = max(windows, factor * between * math.sqrt(2))
     how = "one fresh process each, time allowed no second round"

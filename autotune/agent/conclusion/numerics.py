@@ -1,4 +1,4 @@
-"""The numerics check: is a fast plan still training the same model?"""
+"""Which plans need a numerics check, what a check compares with, and its result in words."""
 
 from autotune.agent.forecast.memory import chance_to_fit
 from autotune.agent.history import History, conclusive
@@ -8,14 +8,14 @@ from autotune.search_space.knobs.ranks import casts_blocks
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome, Purpose
 
-_LIKELY = 0.5  # to fit
+_LIKELY = 0.5  # least probability that the eager fp32 twin fits in memory for it to be tried
 
 
 def next_check(plan: Plan, history: History) -> Proposal | None:
-    """Return the check to run for `plan`, None when it needs none or has had its own.
+    """Return the check to run for `plan`, None if it needs none or has had one.
 
-    Where eager fp32, which needs more memory than most winners, will not or did not fit at the
-    plan's batch, it is run at the baseline's: precision and compiler are the same.
+    The check runs at the plan's batch. If eager fp32, which needs more memory than most winners,
+    does not fit at that batch, the check runs at the baseline's, with the same other settings.
     """
     if not needs_check(plan, history):
         return None
@@ -34,7 +34,7 @@ def next_check(plan: Plan, history: History) -> Proposal | None:
 
 
 def needs_check(plan: Plan, history: History) -> bool:
-    """Whether the plan changes more than exact settings, the batch aside."""
+    """Whether the plan changes settings other than the batch that affect the numbers."""
     baseline = history.space.baseline
     settings = history.verdicts.signature(baseline)
     is_cast = casts_blocks(plan) != casts_blocks(baseline)
@@ -42,7 +42,7 @@ def needs_check(plan: Plan, history: History) -> bool:
 
 
 def is_unchecked(plan: Plan, history: History) -> bool:
-    """Whether the plan needs a check and none has told anything."""
+    """Whether the plan needs a check and no check could compare anything."""
     return needs_check(plan, history) and not history.verdicts.has_report(plan)
 
 
@@ -68,8 +68,8 @@ def numerics_remark(plan: Plan, history: History) -> str:
 def reference(plan: Plan, history: History) -> Plan:
     """Return the eager fp32 twin at the plan's batch of the baseline that ran.
 
-    The plan's checkpointing is kept, it changes no number and the twin needs the memory; so are
-    the workload's own knobs, because what they change is the user's decision.
+    The plan's checkpointing is kept, as it changes no number and the twin needs the memory; so are
+    the workload's own knobs, because their effect on the numbers is the user's decision.
     """
     # The check is against eager fp32, so it is about these knobs and no others.
     kept = FOLLOWS_BATCH | {"activation_checkpointing"} | set(dict(history.space.facts.user_knobs))

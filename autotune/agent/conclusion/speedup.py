@@ -9,7 +9,9 @@ import numpy as np
 from autotune.storage.figures import Interval
 from autotune.trials.interval import student_t
 
-_ENOUGH_DEGREES = 2  # of freedom; with a single one an interval is three times as wide as need be
+# Degrees of freedom below which rounds get no effect of their own: with a single one an interval
+# is three times as wide as with two.
+_ENOUGH_DEGREES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +19,8 @@ class Speedup:
     """A ratio of throughputs and its 95 % interval.
 
     Attributes:
+        low: lower end of the interval.
+        high: upper end of the interval.
         how: how the interval was obtained, in words.
     """
 
@@ -32,17 +36,17 @@ class Speedup:
 
     @property
     def half_width(self) -> float:
-        """Half the interval, relative."""
+        """Half the width of the interval of the log ratio."""
         return math.log(self.high / self.low) / 2
 
 
 def pooled(
     throughputs: Mapping[str, Sequence[tuple[int, float]]], winner: str, baseline: str
 ) -> Speedup | None:
-    """Return the speed-up from repeats of several plans, None without two of any plan.
+    """Return the speed-up from repeats of several plans, None if no plan was repeated.
 
-    A machine that is faster in one round than in another is so for all plans, so a round's own
-    share is taken out, as in randomised blocks (Montgomery, Design and Analysis of Experiments,
+    A machine that is faster in one round than in another is so for all plans, so an effect of
+    each round is fitted, as in randomised blocks (Montgomery, Design and Analysis of Experiments,
     chapter 4), as far as that leaves two degrees of freedom.
 
     The fastest of several looks faster than it is, so the interval holds for all of them
@@ -54,9 +58,9 @@ def pooled(
     assumption costs truth.
 
     Args:
-        throughputs: of each plan, each with the round that it was measured in.
-        winner: its key.
-        baseline: its key.
+        throughputs: by a plan's key, pairs of a round's number and a throughput.
+        winner: key of the plan whose speed-up is asked for.
+        baseline: key of the baseline.
     """
     fit = _least_squares(throughputs, winner, baseline, by_round=True)
     if fit.degrees < _ENOUGH_DEGREES:
@@ -104,7 +108,7 @@ def _least_squares(
 
 
 def around(log_ratio: float, half_width: float, how: str) -> Speedup:
-    """Return the speed-up with this logarithm and half width of its interval."""
+    """Return the speed-up with this log and this half width of the interval of its log."""
     return Speedup(
         ratio=math.exp(log_ratio),
         low=math.exp(log_ratio - half_width),

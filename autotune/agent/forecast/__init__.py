@@ -1,1 +1,1 @@
-"""How fast a plan will be, what it needs and how long its trial takes, before it is run."""
+"""Forecasts of a plan's speed, its memory, its success and the length of its trial."""

@@ -1,4 +1,4 @@
-"""How long a trial will take, learnt from those that ran."""
+"""The wall clock of trials, estimated from the trials that ran."""
 
 import statistics
 
@@ -17,27 +17,34 @@ from autotune.search_space.plan import Plan
 from autotune.trials.request import COMPARED_STEPS
 from autotune.trials.result import Outcome, Phase, Purpose
 
-# First step of `default` where it is known how many operations a step on a GPU launches.
-_ANY_FIRST_STEP_S, _FIRST_STEP_OF_OP_S = 4.0, 0.0175
+# First step with `compile_mode=default` on a GPU in seconds: a constant, and a part for each
+# operation that an eager step launches.
+_FIRST_STEP_BASE_S, _FIRST_STEP_PER_OP_S = 4.0, 0.0175
+# Least length of a compilation, as a part of the guess from the number of operations: a
+# measured one may have found kernels in the compiler's cache.
 _LEAST_SCALE = 0.5
-_UNKNOWN_S = 10.0
-# Part of a cold first step that the compiler's cache saves: an LM of 269 M took 14.5 s, then 4.6
-# and 4.1 s.
-_CACHED = 0.6
-_MARGIN = 1.1  # an ending is priced above its expectation: one trial of five takes longer
+_FIRST_TRIAL_S = 10.0  # seconds of a trial without its first step, before any trial ended
+# Part of a first step that the compiler's cache saves in later processes: an LM of 269 M
+# parameters took 14.5 s, then 4.6 and 4.1 s.
+_CACHE_SAVES = 0.6
+# Factor of the expected length of a confirmation or check: one of five takes longer than expected.
+_MARGIN = 1.1
 
 
 def expected_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected wall clock of a trial of `plan`, in seconds."""
     own = [t for t in history.done if t.plan == plan and t.result.measurement]
     if own:
-        return _again_s(own[-1], history, hardware)
+        return _repeated_s(own[-1], history, hardware)
     # A trial that was stopped lasted at least as long as it did.
     stopped = max(lengths_s(t for t in history.search if t.plan == plan), default=0.0)
-    return max(stopped, _steady_s(history) + expected_first_step_s(plan, history, hardware))
+    return max(
+        stopped,
+        _expected_without_first_step_s(history) + expected_first_step_s(plan, history, hardware),
+    )
 
 
-def _again_s(last: Done, history: History, hardware: Hardware) -> float:
+def _repeated_s(last: Done, history: History, hardware: Hardware) -> float:
     measurement = last.result.measurement
     if measurement is None or not is_compiled(last.plan):
         return last.undiagnosed_s
@@ -46,9 +53,9 @@ def _again_s(last: Done, history: History, hardware: Hardware) -> float:
 
 
 def uncached_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    """Return what `expected_s` does, were nothing of the plan in the compiler's cache.
+    """Return the expected wall clock of a trial that finds the compiler's cache empty, in seconds.
 
-    It is another one on each node.
+    Each node of a cluster has a cache of its own, so a plan may have to compile again.
     """
     usual_s = expected_s(plan, history, hardware)
     if not is_compiled(plan):
@@ -59,7 +66,10 @@ def uncached_s(plan: Plan, history: History, hardware: Hardware) -> float:
 
 
 def wall_clock_s(history: History, hardware: Hardware) -> float:
-    """Return how long the search trials took: baselines alone, the others side by side."""
+    """Return the seconds that the search trials took.
+
+    Baselines run alone, other trials side by side on all devices.
+    """
     at_once = hardware.num_devices // history.space.num_ranks
     alone_s = sum(lengths_s(history.of(Purpose.BASELINE)))
     return alone_s + (sum(lengths_s(history.search)) - alone_s) / at_once
@@ -70,10 +80,10 @@ def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
 
     A check starts a process, builds the plan and its eager twin, and compares a few steps, which a
     large batch makes long for the twin. It has neither warm-up nor windows. Plans are checked
-    after they were measured, so a compiled one is in the compiler's cache.
+    after they were measured, so a compiled plan is in the compiler's cache.
     """
-    built_s = _start_s(history) + 2 * history.start_ups.build_s()
-    steps_s = _warm_first_step_s(plan, history, hardware) + _compared_s(plan, history)
+    built_s = _overhead_s(history) + 2 * history.start_ups.build_s()
+    steps_s = _warm_first_step_s(plan, history, hardware) + _check_steps_s(plan, history)
     usual_s = built_s + steps_s
     alike = [
         trial.total_s * max(1.0, int(plan["batch_size"]) / int(trial.plan["batch_size"]))
@@ -85,14 +95,14 @@ def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
     return _MARGIN * min(usual_s, max(alike, default=usual_s))
 
 
-def _compared_s(plan: Plan, history: History) -> float:
-    """Return the length of a check's steps; the twin is taken to be as fast as the baseline."""
+def _check_steps_s(plan: Plan, history: History) -> float:
+    """Return the seconds of a check's steps, with an eager twin as fast as the baseline."""
     if history.baseline is None:
         return 0.0
     twin = history.baseline.throughput
     own = history.measured[plan].throughput if plan in history.measured else twin
     samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
-    # The twin takes them twice, and both take one that is not compared.
+    # The twin takes each step twice, and both take one more step that is not compared.
     return (COMPARED_STEPS + 1) * samples * (2 / twin + 1 / own)
 
 
@@ -103,77 +113,82 @@ def confirmation_s(plan: Plan, history: History, hardware: Hardware) -> float:
     return _MARGIN * (expected_s(plan, history, hardware) - first_step_s + again_s)
 
 
-def bare_ending_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    """Return the seconds that measuring `plan` once more and checking it takes.
+def remeasure_and_check_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the expected seconds of measuring `plan` once more and of its numerics check.
 
-    The baseline's own process is compared with then, as far as time is too short for another one.
+    This is the shortest way to an answer: the plan is compared with the baseline's first process.
     """
     return confirmation_s(plan, history, hardware) + check_s(plan, history, hardware)
 
 
 def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    """Return the expected first step of `plan` in seconds; compilation lives there."""
+    """Return the expected first step of `plan` in seconds, its compilation included."""
     if not is_compiled(plan):
-        return statistics.median(_first_steps(history, None) or [0.0])
+        return statistics.median(_first_steps_s(history, None) or [0.0])
     cached_s = _cached_first_step_s(plan, history)
     return _uncached_first_step_s(plan, history, hardware) if cached_s is None else cached_s
 
 
 def _cached_first_step_s(plan: Plan, history: History) -> float | None:
-    """Return the first step of a program that was compiled before, None for any other.
+    """Return the expected first step of a program that this run compiled before, None for others.
 
-    A second process finds most kernels in the compiler's cache; later ones show how many.
+    After one process a usual part of its first step is taken off, later the last one counts.
     """
     seen_s = history.start_ups.first_steps_s(plan)
     if len(seen_s) == 1:
-        return (1.0 - _CACHED) * seen_s[0]
+        return (1.0 - _CACHE_SAVES) * seen_s[0]
     return seen_s[-1] if seen_s else None
 
 
 def _warm_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    """Return the first step of a plan whose program a process has compiled by then."""
+    """Return the expected first step of a plan once a process has compiled its program."""
     if not is_compiled(plan):
         return expected_first_step_s(plan, history, hardware)
     cached_s = _cached_first_step_s(plan, history)
     cold_s = _uncached_first_step_s(plan, history, hardware)
-    return (1.0 - _CACHED) * cold_s if cached_s is None else cached_s
+    return (1.0 - _CACHE_SAVES) * cold_s if cached_s is None else cached_s
 
 
 def _uncached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the expected first step of a plan with an empty compiler cache."""
     compiler = compiler_setup(plan)
-    known = _first_steps(history, compiler)
+    known = _first_steps_s(history, compiler)
     if known:
         return max(known)
-    return max(_guess_first_step_s(plan, history, hardware), *_at_least(history, compiler), 0.0)
+    return max(
+        _guess_first_step_s(plan, history, hardware), *_interrupted_s(history, compiler), 0.0
+    )
 
 
 def num_given_up(plan: Plan, history: History) -> int:
-    """Return how often plans of this mode and scope were given up while they compiled."""
+    """Return how many plans of this compile mode and scope took too long to compile."""
     compiler = compiler_setup(plan)
     return sum(trial.was_too_slow for trial in _interrupted(history, compiler))
 
 
 def compiler_is_known(plan: Plan, history: History) -> bool:
-    """Whether plans of this mode and scope were compiled before, on one device or several."""
-    return bool(_first_steps(history, compiler_setup(plan)))
+    """Whether a plan of this compile mode and scope was measured, on one device or several."""
+    return bool(_first_steps_s(history, compiler_setup(plan)))
 
 
 def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the first step of a compile mode and scope that no measured plan had."""
     usual_s = usual_first_step_s(plan, hardware.device_kind)
     default = Plan.of({**plan.values, "compile_mode": "default"})
     setup = compiler_setup(default)
-    known = _first_steps(history, setup) or _at_least(history, setup)
-    # Modes take about the same multiple of `default`, whatever the model.
+    known = _first_steps_s(history, setup) or _interrupted_s(history, setup)
+    # The ratio of a mode's compile time to that of `default` hardly depends on the model.
     by_ops = _scale(default, history, hardware)
     scale = max(known) / usual_first_step_s(default, hardware.device_kind) if known else by_ops
-    # What was seen may have come from the compiler's cache.
+    # The measured compilations may have found kernels in the compiler's cache.
     return usual_s * max(scale, _LEAST_SCALE * by_ops)
 
 
 def _scale(default: Plan, history: History, hardware: Hardware) -> float:
-    """Return how much longer than usual a plan of `default` should compile, by its operations.
+    """Return the expected ratio of the plan's compile time to the usual one of `default`.
 
-    Blocks of one class are compiled once, and accumulation repeats what is compiled.
+    It follows from the number of operations in the step; repeated blocks and micro-batches are
+    compiled once.
     """
     ops = history.diagnosis.ops_per_step if history.diagnosis else None
     if ops is None or hardware.device_kind != "cuda":
@@ -181,28 +196,32 @@ def _scale(default: Plan, history: History, hardware: Hardware) -> float:
     ops /= int(history.reference.get(FOLLOWS, 1))
     if compiles_blocks(default):
         ops /= max(1, history.space.facts.num_blocks)
-    expected_s = _ANY_FIRST_STEP_S + _FIRST_STEP_OF_OP_S * ops
+    expected_s = _FIRST_STEP_BASE_S + _FIRST_STEP_PER_OP_S * ops
     if history.space.facts.uneven_batches:
         expected_s *= 2  # the second shape is compiled again, for sizes that vary
     return expected_s / usual_first_step_s(default, hardware.device_kind)
 
 
-def _first_steps(history: History, compiler: CompilerSetup | None) -> list[float]:
+def _first_steps_s(history: History, compiler: CompilerSetup | None) -> list[float]:
+    """Return the first steps in seconds of measured plans with this compile mode and scope.
+
+    If there is none, those of one-device trials.
+    """
     own = [
         measurement.first_step_s
         for plan, measurement in history.measured.items()
         if compiler_setup(plan) == compiler
     ]
-    return own or (_first_steps(history.scouts, compiler) if history.scouts else [])
+    return own or (_first_steps_s(history.scouts, compiler) if history.scouts else [])
 
 
-def _at_least(history: History, compiler: CompilerSetup | None) -> list[float]:
-    """Return for how long plans compiled that were ended meanwhile; it would have taken longer."""
+def _interrupted_s(history: History, compiler: CompilerSetup | None) -> list[float]:
+    """Return the seconds of trials that were ended while they compiled, as lower bounds."""
     return lengths_s(_interrupted(history, compiler))
 
 
 def _interrupted(history: History, compiler: CompilerSetup | None) -> list[Done]:
-    """Return the trials of plans of this mode and scope that were ended while they compiled."""
+    """Return the trials with this compile mode and scope that were ended while they compiled."""
     return [
         trial
         for trial in history.search
@@ -213,34 +232,41 @@ def _interrupted(history: History, compiler: CompilerSetup | None) -> list[Done]
     ]
 
 
-def _steady_s(history: History) -> float:
-    """Everything but the first step: start, build, warm-up, windows, reaping.
+def _expected_without_first_step_s(history: History) -> float:
+    """Return the expected seconds of a trial without its first step, the median of earlier ones.
 
-    The baseline's say little where it is slow. Those of scouts lack what the ranks take to meet.
+    Baselines, which may be slow, count only if nothing else was measured. To one-device trials the
+    time is added by which the baseline takes longer on several ranks.
     """
-    own = _steady(history)
+    own = _without_first_step_s(history)
     if own or history.baseline is None or history.scouts is None:
-        return statistics.median(own or _steady(history, Purpose.BASELINE) or [_UNKNOWN_S])
-    theirs = _steady(history.scouts)
-    baselines = [_steady(h, Purpose.BASELINE) for h in (history, history.scouts)]
+        return statistics.median(
+            own or _without_first_step_s(history, Purpose.BASELINE) or [_FIRST_TRIAL_S]
+        )
+    theirs = _without_first_step_s(history.scouts)
+    baselines = [_without_first_step_s(h, Purpose.BASELINE) for h in (history, history.scouts)]
     if not theirs or not all(baselines):
         return statistics.median(baselines[0])
     among_ranks_s = max(0.0, baselines[0][-1] - baselines[1][-1])
     return statistics.median(theirs) + among_ranks_s
 
 
-def _start_s(history: History) -> float:
-    """Return what a trial takes beside its phases: starting, loading a first batch, ending."""
+def _overhead_s(history: History) -> float:
+    """Return the median seconds of starting a trial, loading its first batch and ending it."""
     found = [
         trial.undiagnosed_s - m.build_s - m.first_step_s - m.warm_up_s - m.measure_s
         for trial in history.search
         if (m := trial.result.measurement)
     ]
-    return max(0.0, statistics.median(found)) if found else _UNKNOWN_S
+    return max(0.0, statistics.median(found)) if found else _FIRST_TRIAL_S
 
 
-def _steady(history: History, *purposes: Purpose) -> list[float]:
-    """The same of each trial with one of the purposes; else of the search beside baselines."""
+def _without_first_step_s(history: History, *purposes: Purpose) -> list[float]:
+    """Return the seconds of each trial without its first step.
+
+    The trials are those with one of the purposes; if none is given, all search trials but
+    baselines.
+    """
     wanted = frozenset(purposes) or SEARCH - {Purpose.BASELINE}
     return [
         trial.undiagnosed_s - trial.result.measurement.first_step_s

@@ -1,8 +1,8 @@
-"""How long the loop will wait for data under a plan, learnt from those that were measured.
+"""How long the training loop will wait for data under a plan, estimated from measured plans.
 
-Without workers the loop loads each batch itself, so loading adds to computing. Workers load beside
-it: then the loop waits only for what they cannot do in the time of computing. Where both share too
-few cores, on a CPU, what the one saves the others get.
+Without workers the loop loads each batch itself, so the times of loading and computing add up.
+Workers load while the loop computes, so it waits only if they are slower. On a CPU, workers and
+the step compete for the cores.
 """
 
 import math
@@ -14,118 +14,126 @@ from autotune.agent.history import History
 from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.plan import Plan
 
-DATA_WAIT = 0.02  # share of the time above which the loader is worth a trial
-_LEAST_SHARE = 1e-3  # of the time that a loop must compute in
-_HANDING_OVER_S = 3e-4  # what the loop itself needs to get a batch from a worker's process
-# What a batch takes to load whatever its size, and the largest share of it: of a dataset that
-# gives many samples at once, the size hardly counts.
-_FIXED_S, _MOST_FIXED = 1e-4, 0.8
-_SETUP = ("batch_size", *(knob.name for knob in CATALOGUE if knob.feeds_device))  # of a loader
-# Deviation of the log loading time where nothing is known of so many workers, where it is, and for
-# each doubling to a batch that they were measured with.
-_UNKNOWN, _DOUBT, _DOUBT_ABOUT_DOUBLING = 0.25, 0.02, 0.05
+DATA_WAIT = 0.02  # share of the time spent waiting for data above which loader knobs are tried
+_LEAST_BUSY_SHARE = (
+    1e-3  # least share of its time that a loop computes or a loader keeps a core busy
+)
+_HANDING_OVER_S = 3e-4  # the loop's time to receive a batch from a worker process
+# Seconds to load a batch of any size; and their largest share of the time that loading takes.
+_FIXED_S, _MOST_FIXED_SHARE = 1e-4, 0.8
+# The knobs that set up the loader.
+_LOADER_KNOBS = ("batch_size", *(knob.name for knob in CATALOGUE if knob.feeds_device))
+# Standard deviation of the log loading time: with a number of workers that was not measured, with
+# one that was, and further for each doubling to the nearest batch measured with it.
+_STD_UNKNOWN_WORKERS, _STD_KNOWN_WORKERS, _STD_OF_DOUBLING = 0.25, 0.02, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """Seconds per sample of one process that loads, or of one on each rank, all ranks' counted.
+    """What was measured of the loader.
 
     Attributes:
-        known_s: by the number of workers and the batch; with workers, where those were the limit.
-        measured: how else the loader was set up in those plans.
-        crew: how many of the workers load at once.
-        num_ranks: each takes a batch of its own in a step.
+        sample_s: seconds to load a sample with one process on each rank, by number of workers and
+            batch, counting the samples of all ranks. It has workers only if the loop waited for
+            them.
+        measured: the loader's settings in the plans behind `sample_s`.
+        workers_of_rank: says how many workers load at the same time.
+        num_ranks: ranks, each of which takes a batch in every step.
     """
 
-    known_s: dict[tuple[int, int], float]
+    sample_s: dict[tuple[int, int], float]
     measured: frozenset[Plan]
-    crew: "Crew"
+    workers_of_rank: "Workers"
     num_ranks: int
 
     def step_s(self, plan: Plan, compute_s: float, slower: float = 1.0) -> float:
-        """Return the seconds per sample of a loop that computes for `compute_s` of them.
+        """Return the seconds per sample of the training loop, loading included.
 
         Args:
-            plan: with its workers and batch.
-            compute_s: without any waiting.
-            slower: how many times as long loading takes as it should.
+            plan: says how many workers there are, and the batch.
+            compute_s: seconds per sample without waiting for data.
+            slower: factor of the expected loading time.
         """
         workers, batch = int(plan.get("workers", 0)), int(plan["batch_size"])
         loader_s = self._loader_s(workers, batch) * slower
         if not workers:
             return compute_s + loader_s
-        taken_s = self.crew.share_taken(plan) * compute_s
+        taken_s = self.workers_of_rank.lacking_core_share(plan) * compute_s
         computing_s = compute_s + _HANDING_OVER_S / (batch * self.num_ranks)
-        return _together_s(computing_s, loader_s + taken_s, self.crew)
+        return _loop_s(computing_s, loader_s + taken_s, self.workers_of_rank)
 
     def doubt(self, plan: Plan) -> float:
-        """Return how far loading may be off, in the logarithm: less where it was measured."""
+        """Return the standard deviation of the log loading time, 0 if it was measured."""
         workers = int(plan.get("workers", 0))
-        if _setup(plan) in self.measured:
+        if _loader_settings(plan) in self.measured:
             return 0.0
         known, batch = self._batches(workers), int(plan["batch_size"])
         if not known:
-            return _UNKNOWN
+            return _STD_UNKNOWN_WORKERS
         low, high = _around(batch, known)
         if low == high != batch:
-            return _UNKNOWN  # what a batch costs beside its samples shows from two of them
-        low_s, high_s = self.known_s[workers, low], self.known_s[workers, high]
+            # The fixed and the per-sample time of a batch cannot be told apart by one batch.
+            return _STD_UNKNOWN_WORKERS
+        low_s, high_s = self.sample_s[workers, low], self.sample_s[workers, high]
         # The batch that loads best may be anywhere between two.
         between = abs(high_s - low_s) / ((high_s + low_s) or 1.0)
         doublings = min(abs(math.log2(other / batch)) for other in (low, high))
-        return min(_UNKNOWN, _DOUBT + _DOUBT_ABOUT_DOUBLING * doublings + between)
+        return min(
+            _STD_UNKNOWN_WORKERS, _STD_KNOWN_WORKERS + _STD_OF_DOUBLING * doublings + between
+        )
 
     def _batches(self, workers: int) -> list[int]:
-        return [batch for count, batch in self.known_s if count == workers]
+        return [batch for count, batch in self.sample_s if count == workers]
 
     def _loader_s(self, workers: int, batch: int) -> float:
-        # Each process loads as fast as the loop did, or as those that were measured.
-        counts = {workers} if self._batches(workers) else {count for count, _ in self.known_s}
-        each_s = [self._alone_s(count, batch) for count in counts]
-        return max(each_s, default=0.0) / self.crew.at_once(workers, batch)
+        # If so many workers were not measured, the slowest process of other numbers counts.
+        counts = {workers} if self._batches(workers) else {count for count, _ in self.sample_s}
+        each_s = [self._one_process_s(count, batch) for count in counts]
+        return max(each_s, default=0.0) / self.workers_of_rank.mean_loading(workers, batch)
 
-    def _alone_s(self, workers: int, batch: int) -> float:
-        """Return it from the batches around that so many workers were measured with."""
+    def _one_process_s(self, workers: int, batch: int) -> float:
+        """Return the seconds per sample of one process, interpolated between measured batches."""
         low, high = _around(batch, self._batches(workers))
         if low != high:
             share = math.log(batch / low) / math.log(high / low)
-            low_s, high_s = self.known_s[workers, low], self.known_s[workers, high]
+            low_s, high_s = self.sample_s[workers, low], self.sample_s[workers, high]
             return low_s + share * (high_s - low_s)
-        batch_s = self.known_s[workers, low] * low * self.num_ranks
-        fixed_s = min(_FIXED_S, _MOST_FIXED * batch_s)
+        batch_s = self.sample_s[workers, low] * low * self.num_ranks
+        fixed_s = min(_FIXED_S, _MOST_FIXED_SHARE * batch_s)
         return ((batch_s - fixed_s) / low + fixed_s / batch) / self.num_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
-    """How many workers load at once.
+class Workers:
+    """The worker processes of a rank's loader, and the cores that they share with the step.
 
     Attributes:
-        cores: that the loop computes on, too; None where a device computes.
-        samples: of an epoch on each rank, None where nothing ends.
-        busy: part of the time that loading keeps a core busy; the rest it waits for storage.
+        cores: cores that workers share with the step on a CPU; None on a GPU.
+        samples: samples of an epoch on each rank; None for an endless dataset.
+        busy: share of its time that a loading process keeps a core busy, not waiting for storage.
     """
 
     cores: int | None
     samples: int | None
     busy: float
 
-    def at_once(self, workers: int, batch: int) -> float:
-        """Return it in the mean over an epoch, at whose end they wait for the next one.
+    def mean_loading(self, workers: int, batch: int) -> float:
+        """Return the mean number of workers that load at the same time.
 
-        Beside a device, that is: the cores of a CPU have the step to compute meanwhile.
+        On a GPU the mean is over an epoch, at whose end some workers have no batch left; on a CPU
+        the number of cores limits it.
         """
         if not workers:
             return 1.0
         if self.cores is not None:
-            return min(workers, self.cores / max(self.busy, _LEAST_SHARE))
+            return min(workers, self.cores / max(self.busy, _LEAST_BUSY_SHARE))
         if self.samples is None:
             return workers
         batches = max(1, self.samples // batch)
         return batches / math.ceil(batches / workers)
 
-    def share_taken(self, plan: Plan) -> float:
-        """Return the share of the cores that computing takes from the workers meanwhile."""
+    def lacking_core_share(self, plan: Plan) -> float:
+        """Return the share of the cores that workers lack while the step computes on a CPU."""
         threads, workers = int(plan.get("threads", 1)), int(plan.get("workers", 0))
         if self.cores is None or threads + workers * self.busy <= self.cores:
             return 0.0
@@ -133,44 +141,46 @@ class Crew:
 
 
 def _around(batch: int, known: list[int]) -> tuple[int, int]:
-    """Return the nearest known batches on both sides; beyond all of them, the last one twice."""
+    """Return the nearest known batches below and above; outside their range the last one twice."""
     low = max((other for other in known if other <= batch), default=min(known))
     return low, min((other for other in known if other >= batch), default=max(known))
 
 
 def loading_of(history: History) -> Loading:
     """Return what the measured plans say about the loader."""
-    crew = _crew(history)
+    workers_of_rank = _workers_of_rank(history)
     known: dict[tuple[int, int], list[float]] = {}
     measured: set[Plan] = set()
     for trial in (t for t in history.search if t.is_measured):
         workers, batch = int(trial.plan.get("workers", 0)), int(trial.plan["batch_size"])
         if not waits_for_data(trial) and workers:
             continue
-        alone_s = _loader_s(trial, workers, crew) * crew.at_once(workers, batch)
-        known.setdefault((workers, batch), []).append(alone_s)
-        measured.add(_setup(trial.plan))
+        one_process_s = _loader_s(trial, workers, workers_of_rank) * workers_of_rank.mean_loading(
+            workers, batch
+        )
+        known.setdefault((workers, batch), []).append(one_process_s)
+        measured.add(_loader_settings(trial.plan))
     return Loading(
-        known_s={setup: statistics.median(seconds) for setup, seconds in known.items()},
+        sample_s={setup: statistics.median(seconds) for setup, seconds in known.items()},
         measured=frozenset(measured),
-        crew=crew,
+        workers_of_rank=workers_of_rank,
         num_ranks=history.space.num_ranks,
     )
 
 
-def _crew(history: History) -> Crew:
+def _workers_of_rank(history: History) -> Workers:
     site, facts = history.space.site, history.space.facts
     cores = site.cores_per_rank if site.hardware.device_kind == "cpu" else None
     samples = facts.dataset_len and facts.dataset_len // history.space.num_ranks
-    return Crew(cores=cores, samples=samples, busy=facts.loader_busy_share)
+    return Workers(cores=cores, samples=samples, busy=facts.loader_busy_share)
 
 
-def _setup(plan: Plan) -> Plan:
-    return Plan.of({name: plan[name] for name in _SETUP if name in plan})
+def _loader_settings(plan: Plan) -> Plan:
+    return Plan.of({name: plan[name] for name in _LOADER_KNOBS if name in plan})
 
 
 def waits_for_data(trial: Done) -> bool:
-    """Whether the trial's loop waited for its loader for so long that loading is worth a trial."""
+    """Whether the trial's loop waited for data long enough to make the loader worth a trial."""
     return wait_share(trial) > DATA_WAIT
 
 
@@ -181,16 +191,16 @@ def wait_share(trial: Done) -> float:
 
 
 def compute_s(trial: Done) -> float:
-    """Return the seconds per sample in which the loop did not wait for data."""
+    """Return the seconds per sample that are not spent waiting for data."""
     return computing_share(trial) / trial.throughput
 
 
 def computing_share(trial: Done) -> float:
-    """Return the share of the time in which the loop did not wait for data; never none."""
-    return max(_LEAST_SHARE, 1.0 - wait_share(trial))
+    """Return the share of the time in which the loop did not wait for data, 0.001 at least."""
+    return max(_LEAST_BUSY_SHARE, 1.0 - wait_share(trial))
 
 
-def _loader_s(trial: Done, workers: int, crew: Crew) -> float:
+def _loader_s(trial: Done, workers: int, workers_of_rank: Workers) -> float:
     """Return the seconds per sample that the trial's loader would take alone.
 
     A loop that waits for its workers all the time is as slow as they are. On a CPU they have only
@@ -199,17 +209,18 @@ def _loader_s(trial: Done, workers: int, crew: Crew) -> float:
     if not workers:
         return wait_share(trial) / trial.throughput
     total_s, computing_s = 1.0 / trial.throughput, compute_s(trial)
-    if crew.cores is not None:
-        return total_s - crew.share_taken(trial.plan) * computing_s
-    return math.sqrt(max(total_s**2 - computing_s**2, (_LEAST_SHARE * total_s) ** 2))
+    if workers_of_rank.cores is not None:
+        return total_s - workers_of_rank.lacking_core_share(trial.plan) * computing_s
+    return math.sqrt(max(total_s**2 - computing_s**2, (_LEAST_BUSY_SHARE * total_s) ** 2))
 
 
-def _together_s(computing_s: float, loading_s: float, crew: Crew) -> float:
-    """Return the seconds per sample of a loop beside its workers.
+def _loop_s(computing_s: float, loading_s: float, workers_of_rank: Workers) -> float:
+    """Return the seconds per sample of a loop that computes while its workers load.
 
-    Beside a device both count, the longer one more, as batches come in bursts: a ResNet-50 on an
-    H200 that waited for 16 workers a fifth of its time at 2140 samples/s ran at 2690 in bf16.
+    On a CPU the longer time counts. On a GPU both do, the longer one more, as batches come in
+    bursts: a ResNet-50 on an H200 that waited for 16 workers a fifth of its time at 2140 samples/s
+    ran at 2690 in bf16.
     """
-    if crew.cores is not None:
+    if workers_of_rank.cores is not None:
         return max(computing_s, loading_s)
     return math.hypot(computing_s, loading_s)

@@ -1,11 +1,11 @@
-"""How much memory a plan will need, from peaks measured at other batch sizes."""
+"""The peak memory of plans, estimated from peaks measured at other batches and settings."""
 
 import math
 import statistics
 from collections.abc import Mapping
 
 from autotune.agent.done import Done
-from autotune.agent.history import History, but_batch
+from autotune.agent.history import History, without_batch
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs import Knob, is_compiled
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH
@@ -15,24 +15,32 @@ from autotune.trials.result import Outcome
 
 # Weights, gradients and the two moments of Adam in fp32.
 _BYTES_PER_PARAMETER = 16
-# Without a device the peak is the process's: torch is in it, and the compiler where it is used.
+# On a CPU the peak is that of the process, with torch and, in compiled plans, the compiler.
 _TORCH_BYTES, _COMPILER_BYTES = 350 * 2**20, 50 * 2**20
-_MEASURED, _ON_A_LINE = 0.01, 0.03  # deviation of the logarithm of a peak, between processes
-_DOUBT_ABOUT_SAVING = 0.4  # the same, of what a change is expected to save
-_DOUBT, _DOUBT_FROM_OTHERS = 0.25, 0.5  # deviation of the logarithm of a peak guessed from one
+# Standard deviation of the log of a peak: measured for the same plan, and extrapolated by a line
+# through peaks at two other batches.
+_MEASURED_STD, _LINE_STD = 0.01, 0.03
+# Further standard deviation, as a part of the expected log saving, for a plan of other settings.
+_STD_PER_LOG_SAVING = 0.4
+# Standard deviation of the log of a peak guessed from one peak: of the same settings at another
+# batch, and of other settings.
+_ONE_PEAK_STD, _OTHER_SETTINGS_STD = 0.25, 0.5
 
 
 def cannot_fit(plan: Plan, history: History) -> bool:
-    """Whether a plan that needs no more ran out of memory, or the peaks say that this one will."""
-    too_big = (trial.plan for trial in history.search if _too_big(trial, history))
-    if any(needs_no_less(plan, other, history) for other in too_big):
+    """Whether the plan needs too much memory.
+
+    It does if a plan that needs no more ran out of memory, or by its extrapolated peak.
+    """
+    too_large = (trial.plan for trial in history.search if _exceeded_memory(trial, history))
+    if any(needs_no_less(plan, other, history) for other in too_large):
         return True
     predicted = predicted_bytes(plan, history)
     return predicted is not None and predicted > history.memory_cap_bytes
 
 
 def needs_no_less(plan: Plan, other: Plan, history: History) -> bool:
-    """Whether `plan` needs at least the memory of `other`, going by what memory depends on."""
+    """Whether `plan` surely needs at least the memory of `other`, by batch and saving settings."""
     hardware = history.space.site.hardware
     differing = [history.space.knob(name) for name in plan.diff(other)]
     return (
@@ -48,13 +56,13 @@ def _saving(knob: Knob, plan: Plan) -> int:
     return knob.memory.rank(plan.values.get(knob.name))
 
 
-def _too_big(trial: Done, history: History) -> bool:
+def _exceeded_memory(trial: Done, history: History) -> bool:
     return trial.result.outcome is Outcome.OOM or not history.fits(trial)
 
 
 def predicted_bytes(plan: Plan, history: History) -> float | None:
     """Return the peak of `a + b * batch` through the two largest measured batches, or None."""
-    peaks = history.peaks.get(but_batch(plan), {})
+    peaks = history.peaks.get(without_batch(plan), {})
     if len(peaks) < 2:
         return None
     start, per_sample = _line(peaks)
@@ -69,43 +77,43 @@ def _line(peaks: Mapping[int, int]) -> tuple[float, float]:
 
 
 def chance_to_fit(plan: Plan, history: History) -> float:
-    """Return the probability that the plan leaves its headroom, 1 where nothing speaks against it.
+    """Return the probability that the plan fits in memory with headroom, 1 without evidence.
 
-    Two peaks of its settings at other batches decide it. One is taken to be a fixed part, which
-    other settings or the size of the model tell, and one that grows with the batch.
+    With peaks of its settings at two batches it is 0 or 1. A single peak is split into a fixed
+    part, estimated from other settings or the model's size, and one that grows with the batch.
     """
     if cannot_fit(plan, history):
         return 0.0
     known = predicted_bytes(plan, history) is not None
-    alike = None if known else _most_alike(plan, history)
-    if alike is None:
+    similar = None if known else _most_similar(plan, history)
+    if similar is None:
         return 1.0
-    other, (batch, peak) = alike
+    other, (batch, peak) = similar
     growth = int(plan["batch_size"]) / batch
     if growth <= 1.0:
         return 1.0
     fixed = min(_fixed_bytes(other, history), peak)
     guess = fixed + (peak - fixed) * growth
-    doubt = _DOUBT if other == but_batch(plan) else _DOUBT_FROM_OTHERS
+    doubt = _ONE_PEAK_STD if other == without_batch(plan) else _OTHER_SETTINGS_STD
     return statistics.NormalDist(math.log(guess), doubt).cdf(math.log(history.memory_cap_bytes))
 
 
 def expected_peak(plan: Plan, history: History, hardware: Hardware) -> tuple[float, float] | None:
-    """Return the logarithm of the plan's peak in bytes and its deviation; None: nothing tells.
+    """Return mean and standard deviation of the log of the plan's peak in bytes, None if unknown.
 
-    The peak of the most alike settings is taken apart as in `chance_to_fit`, and both parts are
-    changed by what each setting is expected to do to them.
+    The peak of the most similar settings is split as in `chance_to_fit`, and both parts are scaled
+    by the expected savings of the settings that differ.
     """
     own = history.measured.get(plan)
     if own is not None and own.memory_bytes:
-        return math.log(own.memory_bytes), _MEASURED
+        return math.log(own.memory_bytes), _MEASURED_STD
     predicted = predicted_bytes(plan, history)
     if predicted is not None and predicted > 0.0:
-        return math.log(predicted), _ON_A_LINE
-    alike = _most_alike(plan, history)
-    if alike is None:
+        return math.log(predicted), _LINE_STD
+    similar = _most_similar(plan, history)
+    if similar is None:
         return None
-    other, (batch, peak) = alike
+    other, (batch, peak) = similar
     fixed = min(_fixed_bytes(other, history, _process_bytes(other, hardware)), peak)
     process = min(_process_bytes(other, hardware), fixed)
     growth = int(plan["batch_size"]) / batch
@@ -115,7 +123,7 @@ def expected_peak(plan: Plan, history: History, hardware: Hardware) -> tuple[flo
     added = _process_bytes(plan, hardware) - _process_bytes(other, hardware)
     guess = max(1.0, process + added + held + (peak - fixed) * growth)
     saving = math.log(guess / peak)
-    return math.log(guess), _ON_A_LINE + _DOUBT_ABOUT_SAVING * abs(saving)
+    return math.log(guess), _LINE_STD + _STD_PER_LOG_SAVING * abs(saving)
 
 
 def _process_bytes(plan: Plan, hardware: Hardware) -> float:
@@ -125,17 +133,18 @@ def _process_bytes(plan: Plan, hardware: Hardware) -> float:
 
 
 def _activations(plan: Plan, history: History) -> float:
-    """Return what the plan keeps for the backward pass, as a part of what the baseline keeps."""
+    """Return the activations kept for the backward pass, as a part of those of eager fp32."""
     kept = (history.space.knob(name).memory.activations.get(v, 1.0) for name, v in plan.items)
     return math.prod(kept)
 
 
-def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | None:
-    """Return the settings that differ least in what memory depends on, and their largest peak.
+def _most_similar(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | None:
+    """Return the measured settings most similar to the plan's, and their largest batch and peak.
 
-    Settings are plans but for the batch; the peak is a batch and its bytes.
+    Settings are a plan without its batch; they are similar if few settings that change memory
+    differ. The peak is in bytes.
     """
-    own = but_batch(plan)
+    own = without_batch(plan)
 
     def differing(other: Plan) -> int:
         return sum(history.space.knob(name).memory.matters for name in own.diff(other))
@@ -145,9 +154,9 @@ def _most_alike(plan: Plan, history: History) -> tuple[Plan, tuple[int, int]] | 
 
 
 def _fixed_bytes(plan: Plan, history: History, process_bytes: float = 0.0) -> float:
-    """Return what is needed at any batch: where lines through two peaks begin, or a guess.
+    """Return the memory needed at any batch: the intercept of lines through two peaks, or a guess.
 
-    The guess is what a rank holds of the model and its optimizer, beside `process_bytes`.
+    The guess is `process_bytes` and what a rank holds of model, gradients and optimizer state.
     """
     lines = [_line(peaks) for peaks in history.peaks.values() if len(peaks) > 1]
     guess = held_share(plan, history.space.num_ranks) * (

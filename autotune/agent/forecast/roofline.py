@@ -1,8 +1,8 @@
-"""How long a step should take: as long as its host prepares it, or its device runs it.
+"""How long a step should take, from the time of its host and that of its device.
 
-A GPU works on what was launched while the host launches more, so the slower side sets the time; on
-a CPU both are the same cores, and the times add up. What a setting or a larger batch is worth thus
-depends on the other settings: fewer bits do nothing for a step that waits for launches.
+A GPU computes while the host launches more, so the slower side sets the time; on a CPU both sides
+are the same cores, and the times add up. So the gain of a setting or of a larger batch depends on
+the other settings: a lower precision does not speed up a step that waits for launches.
 """
 
 import math
@@ -22,78 +22,87 @@ from autotune.search_space.plan import Plan, Value
 
 # How sharply the slower side sets the time: the p of a p-norm. 1 is a sum, infinity a maximum.
 _SHARPNESS = {"cuda": 4.0, "cpu": 1.0}
-_LAUNCH_S = 12e-6  # of the host for each operation of an eager step on a GPU
-_HOST_S = {"cuda": 6e-3, "cpu": 3e-3}  # of a step that was not looked at, whatever the batch
-_MOST_HOST = 0.8  # share of such a step
-_IDLES = 0.1  # share of the time from which a device waits for its host
-_KERNEL_S, _MOST_FIXED = 3e-6, 0.95  # what each kernel takes at the least; share of all of them
-_IDLE_UNITS = 0.05  # share of the baseline's batch that would run in the same time for nothing
-_LEAST_DOUBT = 0.002  # deviation of the log speed, for a setting that can save next to nothing
-# How far the log speed may be off with each doubling of the batch: something, and a part of what
-# that promises.
+_LAUNCH_S = 12e-6  # host time of launching one operation of an eager step on a GPU
+# Guess of a step's host time without a diagnosis, at any batch; and its largest share of the step.
+_HOST_S = {"cuda": 6e-3, "cpu": 3e-3}
+_MOST_HOST_SHARE = 0.8
+_IDLE_SHARE = 0.1  # idle share of a GPU's step above which the host is taken to be the slower side
+# Least device time of a kernel; and the largest share of the step that these add up to.
+_KERNEL_S, _MOST_FIXED_SHARE = 3e-6, 0.95
+# Device time of any batch beside its samples, as a part of the baseline's batch: a small batch
+# leaves units idle.
+_IDLE_PART_OF_BATCH = 0.05
+_LEAST_DOUBT = 0.002  # least standard deviation of the log speed by a changed setting
+# Standard deviation of the log speed by a doubling of the batch: a constant, and a part of its
+# expected gain.
 _DOUBT_ABOUT_DOUBLING, _DOUBT_ABOUT_BATCH = 0.02, 0.3
-_DOUBT_WITHOUT_DIAGNOSIS = 0.2  # about a doubling, where how the step divides is a guess
+_DOUBT_WITHOUT_DIAGNOSIS = 0.2  # that constant if the times of host and device are a guess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Seconds of one step of the baseline without waiting for data, by side.
+    """Host and device time of a micro-step of the baseline, without waiting for data.
 
     Attributes:
-        fixed_s: part of the device's that depends on neither batch nor precision.
-        seen: in a diagnosis; else it is a guess.
+        host_s: seconds in which the host prepares and launches operations.
+        device_s: seconds in which the device runs them.
+        fixed_s: part of `device_s` that depends on neither batch nor precision.
+        is_measured: whether a diagnosis measured them; else they are a guess.
     """
 
     host_s: float
     device_s: float
     fixed_s: float
-    seen: bool = True
+    is_measured: bool = True
 
 
 class Roofline:
-    """What is expected of plans, given how the baseline's step divides.
+    """The expected speed of plans, from the host and device time of the baseline's step.
 
     Args:
         history: with a baseline that ran.
+        hardware: the machine that trials run on.
     """
 
     def __init__(self, history: History, hardware: Hardware) -> None:
         assert history.baseline is not None
         self._history, self._hardware = history, hardware
-        self._own = history.baseline.plan
+        self._baseline_plan = history.baseline.plan
         self._sides = sides_of(history.baseline, hardware)
         self._sharpness = _SHARPNESS[hardware.device_kind]
         self._effects: dict[tuple[str, Value], Effect] = {}
 
     def log_speed(self, plan: Plan) -> float:
-        """Return the logarithm of the samples per second, were there no waiting for data."""
-        return self._log_speed(int(plan["batch_size"]), self._together(plan))
+        """Return the log of the expected samples per second without waiting for data."""
+        return self._log_speed(int(plan["batch_size"]), self._combined_effect(plan))
 
     def gains(self, plan: Plan) -> dict[str, float]:
-        """Return what each change from the baseline is worth in the plan, in the log speed."""
-        batch, together = int(plan["batch_size"]), self._together(plan)
-        speed = self._log_speed(batch, together)
-        gains = {"batch_size": speed - self._log_speed(int(self._own["batch_size"]), together)}
+        """Return the expected gain in log speed of each change, given the plan's other changes."""
+        batch, combined = int(plan["batch_size"]), self._combined_effect(plan)
+        speed = self._log_speed(batch, combined)
+        gains = {
+            "batch_size": speed - self._log_speed(int(self._baseline_plan["batch_size"]), combined)
+        }
         for name in self._changed(plan):
-            without = self._together(plan, but=name)
+            without = self._combined_effect(plan, but=name)
             gains[name] = speed - self._log_speed(batch, without)
         return gains
 
     def doubts(self, plan: Plan) -> dict[str, float]:
-        """Return how far each changed setting may be off in any case, in the log speed."""
+        """Return the standard deviation of the log speed by each changed setting at zero gain."""
         return {name: self._doubt(name) for name in self._changed(plan)}
 
     def _changed(self, plan: Plan) -> Iterator[str]:
         for name, value in plan.items:
-            if name not in FOLLOWS_BATCH and value != self._own.get(name, ""):
+            if name not in FOLLOWS_BATCH and value != self._baseline_plan.get(name, ""):
                 yield name
 
-    def distance(self, batch: int) -> float:
-        """Return the variance that the log speed gains on the way from the baseline's batch.
+    def batch_variance(self, batch: int) -> float:
+        """Return the variance of the log speed at a batch relative to the baseline's batch.
 
-        Signed by the direction. Each doubling adds the doubt about what it gains.
+        Each doubling adds its own variance. The result is negative for a smaller batch.
         """
-        own = int(self._own["batch_size"])
+        own = int(self._baseline_plan["batch_size"])
         low, high = sorted((own, batch))
         total, at = 0.0, float(low)
         while at < high:
@@ -104,18 +113,18 @@ class Roofline:
 
     def _doubt_of_doubling(self, batch: float) -> float:
         gain = self._log_speed(2 * batch, self._best) - self._log_speed(batch, self._best)
-        least = _DOUBT_ABOUT_DOUBLING if self._sides.seen else _DOUBT_WITHOUT_DIAGNOSIS
+        least = _DOUBT_ABOUT_DOUBLING if self._sides.is_measured else _DOUBT_WITHOUT_DIAGNOSIS
         return least + _DOUBT_ABOUT_BATCH * abs(gain)
 
     @cached_property
     def _best(self) -> Effect:
-        return self._together(self._history.best.plan)
+        return self._combined_effect(self._history.best.plan)
 
     def _doubt(self, name: str) -> float:
         doubt, share = self._knob(name).doubt, self._share_saved(name)
         return doubt if share is None else min(doubt, max(share / 2, _LEAST_DOUBT))
 
-    def _together(self, plan: Plan, but: str = "") -> Effect:
+    def _combined_effect(self, plan: Plan, but: str = "") -> Effect:
         effects = {name: self._effect(name, value) for name, value in plan.items if name != but}
         corrections = [self._knob(n).correction(plan[n], effects) for n in effects]
         found = [*effects.values(), *corrections]
@@ -123,22 +132,22 @@ class Roofline:
 
     def _effect(self, name: str, value: Value) -> Effect:
         if (name, value) not in self._effects:
-            found, most = self._expected(name, value), self._most(name)
+            found, most = self._expected(name, value), self._largest_effect(name)
             self._effects[name, value] = Effect(
-                self._shortened(name, found.host, most.host),
-                self._shortened(name, found.device, most.device),
+                self._limited(name, found.host, most.host),
+                self._limited(name, found.device, most.device),
             )
         return self._effects[name, value]
 
-    def _shortened(self, name: str, speed: float, most: float) -> float:
-        """Nothing gains more than all of the time that it acts on (Amdahl's law)."""
+    def _limited(self, name: str, speed: float, most: float) -> float:
+        """Return the speed-up, limited by the share of the step that the knob acts on (Amdahl)."""
         share = self._share_saved(name)
         if share is None or share >= 1.0 or most <= 1.0:
             return speed
         limit = -math.log1p(-share)
         return float(speed ** min(1.0, limit / math.log(most)))
 
-    def _most(self, name: str) -> Effect:
+    def _largest_effect(self, name: str) -> Effect:
         values = self._history.space.by_name[name].values
         effects = [self._expected(name, value) for value in values]
         return Effect(max(e.host for e in effects), max(e.device for e in effects))
@@ -153,11 +162,11 @@ class Roofline:
         return self._history.space.knob(name)
 
     def _log_speed(self, batch: float, speed: Effect) -> float:
-        """Return it for a micro-batch; `speed` is that of each side over the baseline's."""
-        own = int(self._own["batch_size"])
+        """Return the log of samples per second for a micro-batch and the speed-up of each side."""
+        own = int(self._baseline_plan["batch_size"])
         sides, p = self._sides, self._sharpness
         host_s = sides.host_s / speed.host
-        idle = _IDLE_UNITS * own
+        idle = _IDLE_PART_OF_BATCH * own
         varying_s = (sides.device_s - sides.fixed_s) * (batch + idle) / (own + idle)
         device_s = sides.fixed_s + varying_s / speed.device
         step_s = float((host_s**p + device_s**p) ** (1 / p))
@@ -167,8 +176,8 @@ class Roofline:
 def share_saved(knob: Knob, history: History) -> float | None:
     """Return the largest share of the best plan's step that a knob can save, None if unknown.
 
-    Communication is traced in every trial. What was seen of the baseline alone takes as long in a
-    faster step, so more of it.
+    Communication is traced in every trial. Other parts were measured in the baseline's step; they
+    take as long in a faster step, so a larger share of it.
     """
     found, baseline, best = history.diagnosis, history.baseline, history.best
     if knob.saves == frozenset({StepPart.COMMUNICATION}) and best.result.measurement is not None:
@@ -183,24 +192,26 @@ def share_saved(knob: Knob, history: History) -> float | None:
 
 
 def sides_of(baseline: Done, hardware: Hardware) -> Sides:
-    """Return how the baseline's step divides, from its diagnosis where it has one."""
+    """Return host and device time of the baseline's step, a guess if it was not diagnosed."""
     measurement, diagnosis = baseline.result.measurement, baseline.result.diagnosis
     assert measurement is not None
     micro_steps = int(baseline.plan.get(FOLLOWS, 1))
     step_s = 1e-3 * measurement.step_ms * computing_share(baseline) / micro_steps
     if diagnosis is None or Bound.LAUNCHES not in diagnosis.causes:
-        host_s = min(_HOST_S[hardware.device_kind], _MOST_HOST * step_s)
-        return _sides(host_s, step_s - host_s, seen=False)
+        host_s = min(_HOST_S[hardware.device_kind], _MOST_HOST_SHARE * step_s)
+        return _sides(host_s, step_s - host_s, is_measured=False)
     waits = diagnosis.causes.get(Bound.DATA, 0.0)
     launches = min(1.0, diagnosis.causes[Bound.LAUNCHES] / max(1e-3, 1.0 - waits))
     if hardware.device_kind == "cpu":
         return _sides(launches * step_s, (1.0 - launches) * step_s)
     ops = (diagnosis.ops_per_step or 0.0) / micro_steps
-    if launches > _IDLES:
+    if launches > _IDLE_SHARE:
         return _sides(step_s, (1.0 - launches) * step_s, ops)
     return _sides(min(_LAUNCH_S * ops, step_s), step_s, ops)
 
 
-def _sides(host_s: float, device_s: float, kernels: float = 0.0, *, seen: bool = True) -> Sides:
-    fixed_s = min(_KERNEL_S * kernels, _MOST_FIXED * device_s)
-    return Sides(host_s=host_s, device_s=device_s, fixed_s=fixed_s, seen=seen)
+def _sides(
+    host_s: float, device_s: float, kernels: float = 0.0, *, is_measured: bool = True
+) -> Sides:
+    fixed_s = min(_KERNEL_S * kernels, _MOST_FIXED_SHARE * device_s)
+    return Sides(host_s=host_s, device_s=device_s, fixed_s=fixed_s, is_measured=is_measured)

@@ -1,4 +1,4 @@
-"""Whether a plan will run at all, going by those that did not for other reasons than memory."""
+"""The probability that a plan runs, from the plans that failed for other reasons than memory."""
 
 from autotune.agent.done import Done
 from autotune.agent.forecast.durations import num_given_up
@@ -7,15 +7,16 @@ from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome
 
-_BLAME = 0.95  # of one setting that no plan ever ran with, alone in a plan that failed
+_BLAME = 0.95  # probability that the only suspect setting of a failed plan fails again
 
 Setting = tuple[str, Value]
+"""A knob and its value."""
 
 
 def chance_to_run(plan: Plan, history: History) -> float:
-    """Return the probability that the plan runs, 1 where nothing speaks against it.
+    """Return the probability that the plan runs without an error, 1 without evidence against it.
 
-    Settings that ran in another plan are not to blame for a failure; the others share the blame.
+    The suspects of a failed plan are its settings that ran in no other plan; they share the blame.
     """
     chance = 1.0
     for trial in (t for t in history.search if _failed(t, history)):
@@ -27,12 +28,12 @@ def chance_to_run(plan: Plan, history: History) -> float:
 
 
 def _sound(history: History) -> set[Setting]:
-    """Return the settings that some plan ran with."""
+    """Return the settings of all plans that ran."""
     return {setting for plan in history.measured for setting in _settings(plan, history)}
 
 
 def _settings(plan: Plan, history: History) -> set[Setting]:
-    """Return the plan's settings that may fail; that it compiles at all is one of them."""
+    """Return the plan's settings that may make it fail, and whether it compiles as one more."""
     settings = (item for item in plan.items if history.space.knob(item[0]).can_fail)
     return {*settings, ("is compiled", is_compiled(plan))}
 

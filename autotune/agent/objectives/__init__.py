@@ -1,1 +1,1 @@
-"""What a run looks for: one module for each value of `--objective`."""
+"""The objectives of a run: one module for each value of `--objective`."""

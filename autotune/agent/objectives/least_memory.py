@@ -1,4 +1,4 @@
-"""The smallest plan that is fast enough."""
+"""The objective `memory`: the least memory at a given throughput."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,7 +13,9 @@ from autotune.agent.objectives.objective import (
 )
 from autotune.units import GIB, size_in_words
 
-_CLEARLY_LESS = 1.02  # peaks of one plan differ by so much between processes on a CPU
+# Least ratio of the baseline's peak to a better plan's: on a CPU, peaks of one plan differ by so
+# much between processes.
+_CLEARLY_LESS = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +23,8 @@ class LeastMemory(Objective):
     """The smallest peak of memory among the plans that are fast enough.
 
     Attributes:
-        min_throughput: samples per second over all ranks, or None.
-        min_share: of the baseline's throughput instead, or None.
+        min_throughput: least samples per second over all ranks, or None.
+        min_share: least throughput as a share of the baseline's, or None; one of both is given.
     """
 
     min_throughput: float | None = None
@@ -35,7 +37,7 @@ class LeastMemory(Objective):
 
     @property
     def words(self) -> str:
-        """What is looked for, in words."""
+        """The objective in words."""
         return f"the least memory at {self._floor_words} or more"
 
     @property
@@ -45,38 +47,38 @@ class LeastMemory(Objective):
         return f"{self.min_throughput:,.6g} samples/s"
 
     def floor(self, baseline: Figures) -> float:
-        """Return the samples per second to be reached."""
+        """Return the least samples per second that a plan must have."""
         if self.min_share is not None:
             return self.min_share * baseline.throughput
         return self.min_throughput or 0.0
 
     def value(self, own: Figures, baseline: Figures) -> float:
-        """Return how many of the plan would fit in a GiB, 0 for one that is too slow."""
+        """Return the inverse of the plan's peak in GiB, 0 if the plan is too slow."""
         if not own.memory_bytes or own.throughput < self.floor(baseline):
             return 0.0
         return GIB / own.memory_bytes
 
     def weigh(self, expected: Expected, baseline: Figures) -> Weighed:
-        """Return the expected value, and the chance of being fast enough."""
-        known = expected.log_memory is not None
-        log_memory = expected.log_memory if expected.log_memory is not None else 0.0
+        """Return the forecast value, and the probability of being fast enough."""
+        known = expected.memory_log_mean is not None
+        memory_log_mean = expected.memory_log_mean if expected.memory_log_mean is not None else 0.0
         return Weighed(
-            log=math.log(GIB) - log_memory if known else 0.0,
-            spread=expected.memory_spread,
+            log_mean=math.log(GIB) - memory_log_mean if known else 0.0,
+            log_std=expected.memory_log_std,
             allowed=expected.speed.chance(self.floor(baseline)) if self.floor(baseline) else 1.0,
         )
 
     def is_better(self, own: Figures, baseline: Figures, least_speedup: float) -> bool:
-        """Whether it is fast enough and clearly smaller than a baseline that is so, too."""
+        """Whether the plan is fast enough and the baseline too slow or clearly larger."""
         ours, theirs = self.value(own, baseline), self.value(baseline, baseline)
         return ours > 0.0 and ours >= _CLEARLY_LESS * theirs
 
     def interesting_above(self, best: Figures, baseline: Figures, part: float) -> float:
-        """Return a part of what is to be reached, of the best throughput where that is less."""
+        """Return a part of the least throughput allowed, or of the best one's if that is less."""
         return part * min(self.floor(baseline), best.throughput)
 
     def outcome(self, own: Figures, baseline: Figures) -> str | None:
-        """Return both peaks, and what was asked for."""
+        """Return both peaks and throughputs in words, and the least throughput allowed."""
         asked = f"{self._floor_words} was asked for"
         if own == baseline:
             short = " and is not reached" if self.falls_short(own, baseline) else ""
@@ -88,7 +90,7 @@ class LeastMemory(Objective):
         )
 
     def why_kept(self, fastest: Figures, baseline: Figures) -> str:
-        """Return whether nothing was fast enough, or nothing of that smaller."""
+        """Return that no plan was fast enough, or that none of those is clearly smaller."""
         if self.falls_short(fastest, baseline):
             return (
                 f"no plan reaches {self._floor_words}: the fastest that was measured gives "
@@ -100,7 +102,7 @@ class LeastMemory(Objective):
         )
 
     def falls_short(self, own: Figures, baseline: Figures) -> str | None:
-        """Return that the plan is too slow, None where it is not."""
+        """Return that the plan is too slow, in words, None if it is fast enough."""
         if own.throughput >= self.floor(baseline):
             return None
         return f"it gives {_rate(own)} samples/s, and {self._floor_words} was asked for"
@@ -111,19 +113,19 @@ class LeastMemory(Objective):
         return own.memory_bytes / without.memory_bytes
 
     def options(self) -> dict[str, Any]:
-        """Return the throughput to be reached, or its share of the baseline's."""
+        """Return the least throughput allowed, or its share of the baseline's."""
         if self.min_share is not None:
             return {"min_throughput_share": self.min_share}
         return {"min_throughput": self.min_throughput}
 
     def for_part(self, part: float) -> Self:
-        """Return the throughput that a part of the devices must reach."""
+        """Return the objective with the throughput that a part of the devices must reach."""
         if self.min_throughput is None:
             return self
         return replace(self, min_throughput=part * self.min_throughput)
 
     def assumed(self) -> Figures:
-        """Return a baseline that is just fast enough."""
+        """Return figures of a baseline that is just fast enough."""
         return Figures(throughput=max(1.0, self.min_throughput or 0.0), memory_bytes=GIB)
 
 

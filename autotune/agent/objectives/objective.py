@@ -1,7 +1,8 @@
-"""The interface of objectives: what they see of plans, and what is asked of them.
+"""The interface of objectives, and the figures of a plan that they depend on.
 
-An objective gives plans a value to maximise. Its ratios say how much better a plan is, so that the
-thresholds of search and confirmation mean the same for each objective; 0 may not win.
+An objective gives each plan a value to maximise. The ratio of two values says how much better
+a plan is, so the thresholds of search and confirmation mean the same for each objective. The value
+is 0 for a plan that may not win.
 """
 
 import enum
@@ -9,12 +10,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
-_NOISE = 0.98  # of the baseline's value; noise may hide a small gain, the confirmation decides
-_MEMORY_DOUBT = 0.5  # deviation of the logarithm of a peak that nothing tells
+# Least value of a plan to confirm, as a part of the baseline's: noise may hide a small gain.
+_NOISE = 0.98
+_MEMORY_DOUBT = 0.5  # standard deviation of the log of a peak without any measurement
 
 
 class ObjectiveName(enum.StrEnum):
-    """The words of `--objective`."""
+    """The values of `--objective`."""
 
     THROUGHPUT = "throughput"
     TIME_TO_TRAIN = "time-to-train"
@@ -23,11 +25,11 @@ class ObjectiveName(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What objectives weigh of a plan.
+    """The measured figures of a plan that an objective depends on.
 
     Attributes:
         throughput: samples per second over all ranks.
-        start_s: building and the first step, nothing of it compiled before.
+        start_s: seconds of building and of the first step, with an empty compiler cache.
         memory_bytes: peak of the worst rank, None where unknown.
     """
 
@@ -37,15 +39,15 @@ class Figures:
 
 
 class Speed(Protocol):
-    """An expected throughput: its logarithm, the deviation of that, and chances."""
+    """A forecast throughput, whose log is normally distributed."""
 
     @property
-    def log(self) -> float:
-        """Of samples per second."""
+    def log_mean(self) -> float:
+        """Mean of the log of the samples per second."""
 
     @property
-    def spread(self) -> float:
-        """Standard deviation of the logarithm."""
+    def log_std(self) -> float:
+        """Standard deviation of that log."""
 
     def chance(self, over: float) -> float:
         """Return the probability of a throughput above `over`."""
@@ -53,45 +55,48 @@ class Speed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What is expected of a plan.
+    """The forecast figures of a plan.
 
     Attributes:
-        speed: its throughput.
-        start_s: see `Figures`; with the deviation of its logarithm.
-        log_memory: logarithm of the peak in bytes, None where nothing tells; with its deviation.
+        speed: forecast throughput.
+        start_s: expected start-up, see `Figures`.
+        start_log_std: standard deviation of its log.
+        memory_log_mean: mean of the log of the peak in bytes, None if unknown.
+        memory_log_std: standard deviation of that log.
     """
 
     speed: Speed
     start_s: float = 0.0
-    start_spread: float = 0.0
-    log_memory: float | None = None
-    memory_spread: float = _MEMORY_DOUBT
+    start_log_std: float = 0.0
+    memory_log_mean: float | None = None
+    memory_log_std: float = _MEMORY_DOUBT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighed:
-    """What is expected of a plan's value.
+    """The forecast value of a plan.
 
     Attributes:
-        log: logarithm of the value, if the plan may win; with its standard deviation.
-        allowed: probability that it may.
+        log_mean: mean of the log of the value, if the plan may win.
+        log_std: standard deviation of that log.
+        allowed: probability that the plan may win.
     """
 
-    log: float
-    spread: float
+    log_mean: float
+    log_std: float
     allowed: float = 1.0
 
 
 class Objective(ABC):
-    """What makes one plan better than another.
+    """The objective of a run: gives each plan a value to maximise.
 
     Attributes:
-        name: as `--objective` has it.
-        weighs_start: start-up counts.
-        weighs_memory: memory counts, so that checkpointing may be worth its time by itself.
+        name: the value of `--objective`.
+        weighs_start: whether the value depends on start-up.
+        weighs_memory: whether it depends on memory, so that checkpointing alone may improve it.
         worth_confirming: value over the baseline's from which a plan is worth confirming.
-        less_of: what a gain saves, in words; empty for speed.
-        praise: what a good plan is.
+        less_of: what a gain saves, in words such as ` of the time`; empty for throughput.
+        praise: adjective for a plan with a high value, such as `fast`.
     """
 
     name: ClassVar[ObjectiveName]
@@ -104,70 +109,70 @@ class Objective(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """What is looked for, in words."""
+        """The objective in words."""
 
     @abstractmethod
     def value(self, own: Figures, baseline: Figures) -> float:
-        """Return how good a plan is beside the run's baseline; 0 when it may not win."""
+        """Return the value of a plan, given the run's baseline; 0 when it may not win."""
 
     @abstractmethod
     def weigh(self, expected: Expected, baseline: Figures) -> Weighed:
-        """Return the value to expect of a plan that was not measured."""
+        """Return the forecast value of a plan from its forecast figures."""
 
     @abstractmethod
     def is_better(self, own: Figures, baseline: Figures, least_speedup: float) -> bool:
         """Whether a confirmed plan is better than the baseline.
 
         Args:
-            own: confirmed.
-            baseline: confirmed in turn with it.
+            own: the plan's figures in the confirmation.
+            baseline: the baseline's figures there.
             least_speedup: the low end of the speed-up's interval.
         """
 
     @abstractmethod
     def interesting_above(self, best: Figures, baseline: Figures, part: float) -> float:
-        """Return the throughput below which no plan comes to `part` of the best one's value."""
+        """Return the throughput below which no plan has `part` of the best one's value."""
 
     @abstractmethod
     def outcome(self, own: Figures, baseline: Figures) -> str | None:
-        """Return what a winner gives instead of the baseline, in words; None: its speed-up."""
+        """Return in words what a winner gives and the baseline did; None: the speed-up."""
 
     def effect(self, own: Figures, without: Figures) -> str:
-        """Return what a plan gives beside one without a setting of it, in words."""
+        """Return in words what a plan gains over the plan without one of its settings."""
         speed = f"{own.throughput / without.throughput - 1:+.1%}"
         ratio = self._saving(own, without)
         return speed if ratio is None else f"{ratio - 1:+.1%}{self.less_of}, {speed} speed"
 
     def promise(self, ratio: float) -> str:
-        """Return in words what a plan of so many times the best value would give."""
+        """Return in words the expected gain of a plan with `ratio` times the best value."""
         return f"{1 / ratio - 1 if self.less_of else ratio - 1:+.0%}{self.less_of} expected"
 
     def _saving(self, own: Figures, without: Figures) -> float | None:
-        """Return what of `less_of` a plan takes, over what another one does; None: no matter."""
+        """Return the ratio of what `less_of` names in two plans, None if nothing or unknown."""
         return None
 
     @abstractmethod
     def why_kept(self, fastest: Figures, baseline: Figures) -> str:
-        """Return why no plan was found better than the baseline; `fastest` was measured."""
+        """Return why the baseline is kept, in words; `fastest` are the fastest plan's figures."""
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """Return what was asked for beside the name, as plain JSON values."""
+        """Return the options of the objective, such as the number of samples, as JSON values."""
 
     def falls_short(self, own: Figures, baseline: Figures) -> str | None:
         """Return why a confirmed plan may not win, None where it may."""
         return None
 
     def train_s(self, own: Figures) -> float | None:
-        """Return the seconds that the training to be done takes, None where none was named."""
+        """Return the seconds of training on the objective's samples, None if it names none."""
         return None
 
     def for_part(self, part: float) -> Self:
-        """Return what to ask of a part of the devices."""
+        """Return the objective for trials on a part of the devices, such as 0.25 of them."""
         return self
 
     def assumed(self) -> Figures:
-        """Return figures of a baseline that was not measured: for previews."""
+        """Return made-up figures of a baseline for `--dry-run`, which measures nothing."""
         return Figures(throughput=1.0)
 
     def to_dict(self) -> dict[str, Any]:

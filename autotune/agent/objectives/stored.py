@@ -1,4 +1,4 @@
-"""Objectives as runs keep them."""
+"""Reads objectives that runs have stored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from autotune.agent.objectives.time_to_train import TimeToTrain
 
 
 def objective_from(values: Mapping[str, Any]) -> Objective:
-    """Return the objective that `to_dict` described; runs of before there were any had one."""
+    """Return the objective that `to_dict` described; without a name it is throughput."""
     name = ObjectiveName(values.get("name", ObjectiveName.THROUGHPUT))
     if name is ObjectiveName.TIME_TO_TRAIN:
         return TimeToTrain(samples=values["train_samples"])

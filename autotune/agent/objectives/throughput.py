@@ -1,4 +1,4 @@
-"""The fastest plan."""
+"""The objective `throughput`: the most samples per second."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,23 +14,23 @@ from autotune.agent.objectives.objective import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput(Objective):
-    """The most samples per second, however long the start-up takes."""
+    """The most samples per second, whatever the start-up takes."""
 
     name: ClassVar[ObjectiveName] = ObjectiveName.THROUGHPUT
     praise: ClassVar[str] = "fast"
 
     @property
     def words(self) -> str:
-        """What is looked for, in words."""
+        """The objective in words."""
         return "the most samples per second"
 
     def value(self, own: Figures, baseline: Figures) -> float:
-        """Return samples per second."""
+        """Return the samples per second."""
         return own.throughput
 
     def weigh(self, expected: Expected, baseline: Figures) -> Weighed:
         """Return the expected throughput."""
-        return Weighed(log=expected.speed.log, spread=expected.speed.spread)
+        return Weighed(log_mean=expected.speed.log_mean, log_std=expected.speed.log_std)
 
     def is_better(self, own: Figures, baseline: Figures, least_speedup: float) -> bool:
         """Whether the whole interval of the speed-up is above 1."""
@@ -41,15 +41,15 @@ class Throughput(Objective):
         return part * best.throughput
 
     def outcome(self, own: Figures, baseline: Figures) -> str | None:
-        """Return None: the speed-up says it."""
+        """Return None: the speed-up says what a winner gives."""
         return None
 
     def why_kept(self, fastest: Figures, baseline: Figures) -> str:
-        """Return that nothing was faster."""
+        """Return that no plan was faster."""
         return "no plan that may win was faster than your configuration"
 
     def options(self) -> dict[str, Any]:
-        """Return nothing."""
+        """Return no options."""
         return {}
 
 

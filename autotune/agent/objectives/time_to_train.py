@@ -1,4 +1,7 @@
-"""The plan that is through soonest: for few samples, often one that compiles nothing."""
+"""The objective `time-to-train`: the least time to train on a number of samples.
+
+For few samples it is often reached by a plan that compiles nothing.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,7 +22,7 @@ class TimeToTrain(Objective):
     """The least time for a number of samples, from building the model to the last of them.
 
     Attributes:
-        samples: to train on, over all ranks.
+        samples: number of samples to train on, over all ranks.
     """
 
     samples: float
@@ -30,7 +33,7 @@ class TimeToTrain(Objective):
 
     @property
     def words(self) -> str:
-        """What is looked for, in words."""
+        """The objective in words."""
         return f"the least time to train on {self._samples}, start-up and compilation included"
 
     @property
@@ -38,34 +41,34 @@ class TimeToTrain(Objective):
         return f"{count_in_words(self.samples)} samples"
 
     def train_s(self, own: Figures) -> float:
-        """Return start-up and steps in seconds."""
+        """Return the seconds of start-up and of all steps."""
         return own.start_s + self.samples / own.throughput
 
     def value(self, own: Figures, baseline: Figures) -> float:
-        """Return how often the training would be done in a second."""
+        """Return the inverse of the training's seconds."""
         return 1.0 / self.train_s(own) if own.throughput else 0.0
 
     def weigh(self, expected: Expected, baseline: Figures) -> Weighed:
-        """Return the expected value; a fast plan gains less, the more of its time is start-up."""
-        steps_s = self.samples * math.exp(-expected.speed.log)
+        """Return the forecast value from the forecasts of throughput and start-up."""
+        steps_s = self.samples * math.exp(-expected.speed.log_mean)
         total_s = expected.start_s + steps_s
         shares = (
-            expected.speed.spread * steps_s / total_s,
-            expected.start_spread * expected.start_s / total_s,
+            expected.speed.log_std * steps_s / total_s,
+            expected.start_log_std * expected.start_s / total_s,
         )
-        return Weighed(log=-math.log(total_s), spread=max(math.hypot(*shares), 1e-3))
+        return Weighed(log_mean=-math.log(total_s), log_std=max(math.hypot(*shares), 1e-3))
 
     def is_better(self, own: Figures, baseline: Figures, least_speedup: float) -> bool:
-        """Whether it is through sooner even at the low end of the speed-up's interval."""
+        """Whether the training takes less time even at the low end of the speed-up's interval."""
         at_least = replace(own, throughput=least_speedup * baseline.throughput)
         return self.train_s(at_least) < self.train_s(baseline)
 
     def interesting_above(self, best: Figures, baseline: Figures, part: float) -> float:
-        """Return the throughput at which even a plan without any start-up would be too late."""
+        """Return the throughput below which a plan has too low a value even without start-up."""
         return part * self.samples / self.train_s(best)
 
     def outcome(self, own: Figures, baseline: Figures) -> str | None:
-        """Return both times, and how much of them is start-up."""
+        """Return both training times in words, and how much of them is start-up."""
         ours, theirs = self.train_s(own), self.train_s(baseline)
         if own == baseline:
             started = in_words(own.start_s)
@@ -77,7 +80,7 @@ class TimeToTrain(Objective):
         )
 
     def why_kept(self, fastest: Figures, baseline: Figures) -> str:
-        """Return that nothing was through sooner."""
+        """Return that no plan would train in less time."""
         return (
             f"no plan that may win would train on {self._samples} in less time than your "
             "configuration, start-up and compilation included"
@@ -87,11 +90,11 @@ class TimeToTrain(Objective):
         return self.train_s(own) / self.train_s(without)
 
     def options(self) -> dict[str, Any]:
-        """Return the samples."""
+        """Return the number of samples."""
         return {"train_samples": round(self.samples)}
 
     def for_part(self, part: float) -> Self:
-        """Return the samples that fall to a part of the devices."""
+        """Return the objective with the samples that a part of the devices trains on."""
         return replace(self, samples=part * self.samples)
 
 

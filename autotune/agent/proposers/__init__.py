@@ -1,1 +1,1 @@
-"""Who proposes plans, in which order, and what keeps a proposal from being run."""
+"""The proposers of search trials, their order, and the gate that each proposal must pass."""

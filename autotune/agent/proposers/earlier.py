@@ -1,4 +1,4 @@
-"""What earlier runs of a workload on this machine found: where a new one may begin."""
+"""The best plans of earlier runs of a workload on this machine, which a new run measures first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from autotune.agent.history import History
 from autotune.agent.objectives.stored import objective_from
 from autotune.agent.proposal import Proposal
-from autotune.agent.startup import Process
+from autotune.agent.startup import MeasuredPlan
 from autotune.errors import PlanError
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
@@ -14,16 +14,18 @@ from autotune.storage.records import RunRecord, TrialRecord
 from autotune.storage.store import TrialStore
 from autotune.trials.result import Purpose
 
-_MOST = 3  # earlier runs, newest first; each costs a trial
+_MAX_EARLIER_RUNS = (
+    3  # earlier runs whose best plan is measured again, newest first; each costs a trial
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class EarlierBest:
     """The best plan of an earlier run.
 
     Attributes:
-        run_name: of that run.
-        how_alike: what the run has in common with this one, in words.
+        run_name: name of the earlier run.
+        how_alike: what that run has in common with this one, in words.
     """
 
     plan: Plan
@@ -31,27 +33,31 @@ class Found:
     how_alike: str
 
 
-def found_earlier(store: TrialStore, run: RunRecord) -> tuple[Found, ...]:
-    """Return the best plans of earlier runs, newest first, each once.
+def found_earlier(store: TrialStore, run: RunRecord) -> tuple[EarlierBest, ...]:
+    """Return the best plans of earlier runs, newest run first, each plan once.
 
-    A run counts when it tuned the same file, or what was in its place, for as many devices on an
-    equal machine with equal versions. What is small is no start for what is to be fast, nor the
-    other way round.
+    A run counts when it tuned the same file, or an earlier version of it, with as many devices in
+    each trial, on an equal machine with equal versions. Runs that minimise memory do not start
+    from runs that maximise speed, nor the other way round.
     """
-    sparing = _is_sparing(run)
-    found: dict[Plan, Found] = {}
+    minimizes_memory = _minimizes_memory(run)
+    found: dict[Plan, EarlierBest] = {}
     for other in store.runs():
-        how_alike = _how_alike(other, run) if _is_sparing(other) is sparing else None
+        how_alike = (
+            _how_alike(other, run) if _minimizes_memory(other) is minimizes_memory else None
+        )
         plan = how_alike and _best(other, store)
         if how_alike and plan:
-            found.setdefault(plan, Found(plan=plan, run_name=other.name, how_alike=how_alike))
-        if len(found) == _MOST:
+            found.setdefault(
+                plan, EarlierBest(plan=plan, run_name=other.name, how_alike=how_alike)
+            )
+        if len(found) == _MAX_EARLIER_RUNS:
             break
     return tuple(found.values())
 
 
-def compiled_earlier(store: TrialStore, run: RunRecord) -> tuple[Process, ...]:
-    """Return what processes of earlier runs measured, whose kernels the cache may still have."""
+def compiled_earlier(store: TrialStore, run: RunRecord) -> tuple[MeasuredPlan, ...]:
+    """Return measurements of earlier runs whose kernels the compiler's cache may still hold."""
     return tuple(
         (trial.plan, trial.result.measurement)
         for other in store.runs()
@@ -62,18 +68,18 @@ def compiled_earlier(store: TrialStore, run: RunRecord) -> tuple[Process, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
-    """The plans that earlier runs found, measured anew before anything else is tried.
+class BestOfEarlierRuns:
+    """Proposes the best plans of earlier runs, before anything else is tried.
 
-    What they gave then is not taken over: the workload or the machine may have changed.
+    They are measured again, as the workload or the machine may have changed since.
     """
 
-    found: Sequence[Found]
+    found: Sequence[EarlierBest]
 
     def candidates(self, history: History) -> Iterator[Proposal]:
-        """Yield them as far as this space has them."""
+        """Yield the plans that this run's space allows."""
         for one in self.found:
-            plan = _here(one.plan, history)
+            plan = _plan_in_space(one.plan, history)
             if plan is not None:
                 reason = f"the best plan of {one.run_name}, which tuned {one.how_alike}"
                 yield Proposal(plan=plan, purpose=Purpose.PRESET, reason=reason)
@@ -90,7 +96,7 @@ def _how_alike(other: RunRecord, run: RunRecord) -> str | None:
     return "an earlier version of the file on this machine" if same_place else None
 
 
-def _is_sparing(run: RunRecord) -> bool:
+def _minimizes_memory(run: RunRecord) -> bool:
     return objective_from(run.new.objective).weighs_memory
 
 
@@ -99,7 +105,10 @@ def _machine(run: RunRecord) -> str:
 
 
 def _best(run: RunRecord, store: TrialStore) -> Plan | None:
-    """Return the winner of a run, or its fastest plan where it was ended before it had one."""
+    """Return the winner of a run, or its fastest plan if the run ended before it had a winner.
+
+    None: the baseline was the best one.
+    """
     if run.winner is not None:
         return None if run.winner.kept_baseline else run.winner.plan
     measured = [t for t in store.trials(run.id) if _throughput(t) > 0]
@@ -116,8 +125,8 @@ def _throughput(trial: TrialRecord) -> float:
     return measurement.throughput if measurement else 0.0
 
 
-def _here(plan: Plan, history: History) -> Plan | None:
+def _plan_in_space(plan: Plan, history: History) -> Plan | None:
     try:
         return history.space.adopt(plan)
-    except PlanError:  # a space of certain plans may lack it
+    except PlanError:  # a space of recorded plans may lack it
         return None

@@ -1,9 +1,9 @@
-"""What keeps a proposal from being run, whoever proposed it."""
+"""The rules that every search trial must pass, whichever proposer it comes from."""
 
 import enum
 from dataclasses import dataclass
 
-from autotune.agent.forecast.durations import bare_ending_s, expected_s
+from autotune.agent.forecast.durations import expected_s, remeasure_and_check_s
 from autotune.agent.forecast.memory import cannot_fit
 from autotune.agent.forecast.prospects import cannot_win
 from autotune.agent.forecast.soundness import chance_to_run
@@ -12,42 +12,44 @@ from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 
-_WORTH_A_TRIAL = 0.2  # probability that a plan runs at all
-# Expected gain of the log value that the whole time left must be worth, were it spent on trials
-# like this one. Of fourteen trials on unseen models that promised 1 % with a summed probability of
-# 4, none gained; where a trial takes a hundredth of the time left, it may promise that little.
-_WORTH_ALL_TIME = 0.05
-# Expected gain of the log value from which a trial may cost the baseline its second measurement.
-_BOLD = 0.05
+_LEAST_CHANCE_TO_RUN = 0.2  # least probability of running without an error for a plan to be tried
+# Least expected gain of the log value for a trial that takes all of the time left for searching;
+# a trial that takes a part of it needs that part of the gain. On unseen models, none of fourteen
+# trials gained whose probabilities of a 1 % gain added up to 4.
+_LEAST_GAIN_FOR_ALL_TIME = 0.05
+# Expected gain of the log value from which a trial may use the time that is kept for measuring the
+# baseline again.
+_LARGE_GAIN = 0.05
 
 
 class Objection(enum.Enum):
-    """Why a plan is not run now."""
+    """The reasons for which a plan is not run now."""
 
     TRIED = "it was tried"
-    FAILURE = "what failed before would fail again"
+    FAILURE = "its settings failed before"
     MEMORY = "it cannot fit in memory"
-    NUMERICS = "a check showed that it, or one like it, trains another model"
+    NUMERICS = "it, or a plan of the same precision, failed its numerics check"
     OBJECTIVE = "it cannot be better than the best one"
     TIME = "the time left cannot pay for it"
-    WORTH = "it promises too little for the part of the time left that it takes"
+    WORTH = "its expected gain is too small for the part of the time left that it takes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLeft:
-    """Seconds left.
+    """The seconds left for trials.
 
     Attributes:
-        search_s: for search trials, with the leader's ending kept.
-        total_s: for everything that is still to run.
-        bold_s: for a search trial that promises much: of the leader's ending only what an answer
-            needs is kept. None: as `search_s`.
-        ending_fits: whether a plan as long as the baseline can be measured again and checked.
+        search_s: for search trials, without the time reserved to confirm the best plan.
+        total_s: for search, confirmation and checks together.
+        large_gain_s: for a search trial with a large expected gain: only the time to measure the
+            best plan once more and to check it is reserved. None: as `search_s`.
+        ending_fits: whether a plan as slow as the baseline could still be tried, measured again
+            and checked.
     """
 
     search_s: float
     total_s: float
-    bold_s: float | None = None
+    large_gain_s: float | None = None
     ending_fits: bool = True
 
 
@@ -66,29 +68,29 @@ class Gate:
         least_s: float = 0.0,
         gain: float | None = None,
     ) -> Objection | None:
-        """Return why a plan may not run now, None where it may.
+        """Return why a plan may not run now, None if it may.
 
         Args:
-            plan: proposed.
-            history: what is known.
+            plan: the proposed plan.
+            history: the trials so far.
             left: the time left.
-            least_s: what its trial takes at the least.
-            gain: the gain of the log value that is expected of it; None: nobody looked.
+            least_s: a lower bound of its trial's wall clock.
+            gain: its expected gain of the log value; None: the proposer did not compute it.
         """
         trial_s = max(least_s, expected_s(plan, history, self.hardware))
         known = self._known_objection(plan, history)
-        if known is None and gain is not None and not _is_worth(gain, trial_s, left):
+        if known is None and gain is not None and not _is_worth_its_time(gain, trial_s, left):
             return Objection.WORTH
-        is_bold = (gain or 0.0) >= _BOLD and left.bold_s is not None
-        allowed_s = left.bold_s if is_bold else left.search_s
+        is_large = (gain or 0.0) >= _LARGE_GAIN and left.large_gain_s is not None
+        allowed_s = left.large_gain_s if is_large else left.search_s
         fits = trial_s <= (allowed_s or 0.0) and self._ending_fits(plan, history, left, trial_s)
         return known or (None if fits else Objection.TIME)
 
     def _known_objection(self, plan: Plan, history: History) -> Objection | None:
-        """Return what the trials so far say against the plan."""
+        """Return the objection that follows from the trials so far, None if there is none."""
         if plan in history.tried:
             return Objection.TRIED
-        if chance_to_run(plan, history) < _WORTH_A_TRIAL:
+        if chance_to_run(plan, history) < _LEAST_CHANCE_TO_RUN:
             return Objection.FAILURE
         if cannot_fit(plan, history):
             return Objection.MEMORY
@@ -99,11 +101,14 @@ class Gate:
         return Objection.OBJECTIVE if is_behind else None
 
     def _ending_fits(self, plan: Plan, history: History, left: TimeLeft, trial_s: float) -> bool:
-        """Whether the plan can be measured again after its trial, while any plan could."""
+        """Whether time is left to measure the plan again and check it after its trial.
+
+        True as well when even a plan as slow as the baseline would have no time for that.
+        """
         if not left.ending_fits or history.baseline is None:
             return True
-        return trial_s + bare_ending_s(plan, history, self.hardware) <= left.total_s
+        return trial_s + remeasure_and_check_s(plan, history, self.hardware) <= left.total_s
 
 
-def _is_worth(gain: float, trial_s: float, left: TimeLeft) -> bool:
-    return gain >= _WORTH_ALL_TIME * trial_s / max(left.search_s, trial_s)
+def _is_worth_its_time(gain: float, trial_s: float, left: TimeLeft) -> bool:
+    return gain >= _LEAST_GAIN_FOR_ALL_TIME * trial_s / max(left.search_s, trial_s)

@@ -1,4 +1,4 @@
-"""Who is asked first: the proposers of each part of a search, in their order."""
+"""The proposers of each part of a search, in the order in which they are asked."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,39 +6,42 @@ from dataclasses import dataclass
 from autotune.agent.focus import Focus, Knobs, needs_one_device, not_scouted
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
-from autotune.agent.proposers.earlier import Found, Remembered
+from autotune.agent.proposers.earlier import BestOfEarlierRuns, EarlierBest
 from autotune.agent.proposers.promising import Promising
 from autotune.agent.proposers.sampler import Sampler
-from autotune.agent.proposers.sharded import Adopted, Shardings
+from autotune.agent.proposers.sharded import BestOfScouts, Shardings
 from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 
-STRONG = 1.04  # expected gain from which a sharding is worth a trial before other knobs
-SURE = 0.97  # chance of a gain from which a plan is tried before shardings, to shard it then
-LIKELY = 0.4  # chance of a gain from which a plan is worth a trial before unlikely ones
+# Expected speed-up from which a sharding is tried before other knobs.
+STRONG_SPEEDUP = 1.04
+# Probability of a gain from which a plan is tried before shardings, which then start from it.
+SURE_GAIN = 0.97
+# Probability of a gain from which a plan is tried before the shardings and plans that are left.
+LIKELY_GAIN = 0.4
 
 
 def unsharded_search(
-    settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+    settings: SearchSettings, hardware: Hardware, earlier: Sequence[EarlierBest]
 ) -> tuple[Proposer, ...]:
-    """Return the order in which every knob is tuned at once, where no sharding varies."""
+    """Return the proposers that tune all knobs together when sharding does not vary."""
     return (
-        Remembered(found=earlier),
-        _promising(settings, hardware, LIKELY),
+        BestOfEarlierRuns(found=earlier),
+        _promising(settings, hardware, LIKELY_GAIN),
         _promising(settings, hardware, settings.chance),
         _sampled(settings, hardware),
     )
 
 
 def sharded_search(
-    settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+    settings: SearchSettings, hardware: Hardware, earlier: Sequence[EarlierBest]
 ) -> tuple[Proposer, ...]:
-    """Return the order in which every knob is tuned at once, shardings among them."""
+    """Return the proposers that tune all knobs together, sharding among them."""
     return (
-        Remembered(found=earlier),
-        _promising(settings, hardware, SURE),
-        _shardings(settings, hardware, STRONG),
-        _promising(settings, hardware, LIKELY),
+        BestOfEarlierRuns(found=earlier),
+        _promising(settings, hardware, SURE_GAIN),
+        _shardings(settings, hardware, STRONG_SPEEDUP),
+        _promising(settings, hardware, LIKELY_GAIN),
         _shardings(settings, hardware, 0.0),
         _promising(settings, hardware, settings.chance),
         _sampled(settings, hardware),
@@ -46,7 +49,10 @@ def sharded_search(
 
 
 def for_scouts(settings: SearchSettings, hardware: Hardware) -> tuple[Proposer, ...]:
-    """Return the order for trials on one device; batch and checkpointing depend on the ranks."""
+    """Return the proposers for trials on one device.
+
+    They leave out batch and checkpointing, whose best values depend on the number of ranks.
+    """
     return (
         Focus(knobs=_one_device, proposer=_promising(settings, hardware, settings.chance)),
         Focus(knobs=_one_device, proposer=_sampled(settings, hardware)),
@@ -54,14 +60,14 @@ def for_scouts(settings: SearchSettings, hardware: Hardware) -> tuple[Proposer, 
 
 
 def after_scouts(
-    settings: SearchSettings, hardware: Hardware, earlier: Sequence[Found]
+    settings: SearchSettings, hardware: Hardware, earlier: Sequence[EarlierBest]
 ) -> tuple[Proposer, ...]:
-    """Return the order on all devices of a trial, where scouts tuned what acts inside a rank."""
+    """Return the proposers for trials on several devices that follow trials on one device."""
     return (
-        Remembered(found=earlier),
-        Adopted(most=settings.adopted),
-        _shardings(settings, hardware, STRONG),
-        Focus(knobs=not_scouted, proposer=_promising(settings, hardware, LIKELY)),
+        BestOfEarlierRuns(found=earlier),
+        BestOfScouts(max_plans=settings.adopted),
+        _shardings(settings, hardware, STRONG_SPEEDUP),
+        Focus(knobs=not_scouted, proposer=_promising(settings, hardware, LIKELY_GAIN)),
         _shardings(settings, hardware, 0.0),
         Focus(knobs=not_scouted, proposer=_promising(settings, hardware, settings.chance)),
         Focus(knobs=not_scouted, proposer=_sampled(settings, hardware)),
@@ -70,7 +76,7 @@ def after_scouts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Worthwhile:
-    """What another proposer has, as far as the forecast gives it a chance."""
+    """The proposals of another proposer that the forecast gives a chance to gain."""
 
     proposer: Proposer
     promising: Promising

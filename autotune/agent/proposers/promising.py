@@ -1,4 +1,4 @@
-"""The plans that promise most for their time: changes of the best plan, alone and together."""
+"""The plans with the largest expected gain per second: changes of the best plans."""
 
 import itertools
 import math
@@ -20,37 +20,45 @@ from autotune.search_space.knobs.batch import FOLLOWS, FOLLOWS_BATCH
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.trials.result import Purpose
 
-_AT_ONCE = 16  # proposals of others that are compared with each other
-_AROUND = 3  # plans whose changes are looked at, the best first
-_NEAR_BEST = 0.9  # of its value, for those after it
-_STEPS = 10  # of a trial, at the least: the first one, warm-up, windows
-# Batches of each worker that are timed after its queue was emptied, and seconds for both at most.
-_TO_TIME, _EMPTYING_S = 2, 4.0
-_BURSTS = 3  # a first one from every worker, and at least two in the windows
-_PRICE = 0.005  # gain in the log throughput that each time of the baseline's trial must be worth
-# The same for each doubling of the batch among many changes: it alters the training, makes trials
-# longer, and its gain is the least sure part of a forecast. The ladder goes on from there.
-_PRICE_OF_DOUBLING = 0.005
-_LEAST_PART = 0.2  # of the gain that is worth a trial, for a guarded value among many changes
-_LIKELY = 0.5  # to run and to fit, for a change to be one of many at once
+_PROPOSALS_RANKED_TOGETHER = 16  # proposals of another proposer that are ranked together
+_MAX_BASES = 3  # best trials whose plans are changed
+_NEAR_BEST = 0.9  # part of the best value that the second and third of them must have
+_LEAST_STEPS = 10  # fewest training steps of a trial: the first one, warm-up, windows
+# A trial empties the workers' queues and then times so many batches of each worker; both together
+# take at most so many seconds.
+_TIMED_BATCHES, _MAX_QUEUE_S = 2, 4.0
+# Batches that a trial takes of every worker: a first one, and at least two in the windows.
+_LEAST_BURSTS = 3
+# Least gain in the log value for each further trial length; one length is that of the baseline's
+# trial.
+_LEAST_GAIN_PER_TRIAL_LENGTH = 0.005
+# Least gain in the log value for each doubling of the batch in a plan of several changes: it
+# alters the training, makes trials longer, and its gain is the least certain part of a forecast.
+_LEAST_GAIN_PER_DOUBLING = 0.005
+# Least gain of a guarded value in a plan of several changes, as a part of `Promising.gain`.
+_GUARDED_GAIN_PART = 0.2
+# Least probability that a plan runs and fits in memory for it to be combined with other changes.
+_LEAST_CHANCE_TO_RUN = 0.5
 _COMPILER = frozenset(knob.name for knob in compiler.KNOBS)
 _MAKE_ROOM = frozenset(knob.name for knob in CATALOGUE if knob.memory.makes_room)
-# What makes room only costs unless a batch needs it; sharding has a proposer of its own. Both
-# save memory, so they are tried for themselves where that is the aim.
-_SPARING = _MAKE_ROOM | {"sharding"}
-_LADDER = FOLLOWS_BATCH | _MAKE_ROOM
+# Knobs that save memory. When speed is the objective they are not changed alone: making room costs
+# speed unless a larger batch needs it, and sharding has its own proposer.
+_MEMORY_KNOBS = _MAKE_ROOM | {"sharding"}
+# A plan that changes only these is a step of the batch ladder.
+_BATCH_AND_ROOM = FOLLOWS_BATCH | _MAKE_ROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A plan to consider.
+    """A plan with its forecast.
 
     Attributes:
-        base: the measured trial that it changes.
-        outlook: what it may be worth.
-        runs: probability that it runs and fits.
-        trial_s: how long its trial will take.
-        gain: expected gain of its log value, with the chance that it runs.
+        plan: the plan that may be tried.
+        base: the measured trial whose plan it changes.
+        outlook: forecast of its value by the objective.
+        runs: probability that it runs and fits in memory.
+        trial_s: expected wall clock of its trial.
+        gain: expected improvement of the log value, times `runs`.
     """
 
     plan: Plan
@@ -61,21 +69,22 @@ class Candidate:
     gain: float
 
     @property
-    def worth(self) -> float:
-        """Expected gain for each second of the trial."""
+    def gain_per_s(self) -> float:
+        """Expected improvement of the log value per second of its trial."""
         return self.gain / self.trial_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promising:
-    """Changes of the best plans, the largest expected gain for its time first.
+    """Proposes changes of the best plans, largest expected improvement per second first.
 
-    So what is cheap comes before what is dear, a checklist all together before its parts, the
-    parts that may hurt are taken back, and minutes of compiling wait until nothing else is left.
+    So cheap trials come before expensive ones, and several changes at once before each alone;
+    changes that may cost speed are reverted later, and plans that compile for minutes come last.
 
     Attributes:
-        gain: relative gain below which a plan is not worth a trial.
-        chance: probability of that gain below which it is not, either.
+        hardware: the machine that trials run on.
+        gain: relative gain below which two values count as equal.
+        chance: least probability of such a gain for a plan to be proposed.
     """
 
     hardware: Hardware
@@ -83,47 +92,53 @@ class Promising:
     chance: float
 
     def candidates(self, history: History) -> Iterator[Proposal]:
-        """Yield the plans that may well gain, most for their time first."""
+        """Yield plans that gain with probability `chance` or more, most gain per second first."""
         forecast = Prospects(history, self.hardware)
-        reached = _reached(history, forecast)
-        for one in self._ranked(history, forecast, reached):
-            if self._may_gain(one, reached):
-                yield _proposal(one, reached, history)
+        incumbent = _incumbent_value(history, forecast)
+        for candidate in self._ranked(history, forecast, incumbent):
+            if self._may_gain(candidate, incumbent):
+                yield _proposal(candidate, incumbent, history)
 
     def worthwhile(self, proposals: Iterable[Proposal], history: History) -> Iterator[Proposal]:
-        """Yield those that have any chance, the most promising of some first.
+        """Yield the proposals whose probability of a gain is at least `chance`.
 
-        While nothing may win, the likeliest to are tried all the same: the user reads how far off.
+        They are ranked in groups. While no measured plan may win, all of them are yielded, so that
+        the user reads how far the best one is from what was asked for.
         """
         forecast = Prospects(history, self.hardware)
-        reached, asked = _reached(history, forecast), iter(proposals)
-        while some := list(itertools.islice(asked, _AT_ONCE)):
+        incumbent, asked = _incumbent_value(history, forecast), iter(proposals)
+        while some := list(itertools.islice(asked, _PROPOSALS_RANKED_TOGETHER)):
             outlooks = forecast.of([proposal.plan for proposal in some], history.best.plan)
             found = [
-                (self._candidate(one.plan, history.best, outlook, history, reached), one)
-                for one, outlook in zip(some, outlooks, strict=True)
+                (self._candidate(p.plan, history.best, outlook, history, incumbent), p)
+                for p, outlook in zip(some, outlooks, strict=True)
             ]
-            for one, proposal in sorted(found, key=lambda pair: -pair[0].worth):
-                if not reached or self._may_gain(one, reached):
-                    yield replace(proposal, trial_s=one.trial_s, gain=one.gain)
+            for candidate, proposal in sorted(found, key=lambda pair: -pair[0].gain_per_s):
+                if not incumbent or self._may_gain(candidate, incumbent):
+                    yield replace(proposal, trial_s=candidate.trial_s, gain=candidate.gain)
 
-    def _may_gain(self, one: Candidate, reached: float) -> bool:
-        return one.runs * one.outlook.chance(reached * (1 + self.gain)) >= self.chance
+    def _may_gain(self, candidate: Candidate, incumbent: float) -> bool:
+        return (
+            candidate.runs * candidate.outlook.chance(incumbent * (1 + self.gain)) >= self.chance
+        )
 
-    def _ranked(self, history: History, forecast: Prospects, reached: float) -> list[Candidate]:
+    def _ranked(self, history: History, forecast: Prospects, incumbent: float) -> list[Candidate]:
         bases: dict[Plan, Done] = {}
-        for base in _bases(history):
-            together = self._together(base, history, forecast)
-            bases = dict.fromkeys(itertools.chain(_changed(base, history), together), base) | bases
+        for base in _best_trials(history):
+            combined = self._combined_changes(base, history, forecast)
+            bases = (
+                dict.fromkeys(itertools.chain(_one_change_away(base, history), combined), base)
+                | bases
+            )
         plans = [p for p in bases if p not in history.tried and not cannot_fit(p, history)]
         found = [
-            self._candidate(plan, bases[plan], outlook, history, reached)
+            self._candidate(plan, bases[plan], outlook, history, incumbent)
             for plan, outlook in zip(plans, forecast.of(plans, history.best.plan), strict=True)
         ]
-        return sorted(found, key=lambda one: -one.worth)
+        return sorted(found, key=lambda candidate: -candidate.gain_per_s)
 
     def _candidate(
-        self, plan: Plan, base: Done, outlook: Prospect, history: History, reached: float
+        self, plan: Plan, base: Done, outlook: Prospect, history: History, incumbent: float
     ) -> Candidate:
         runs = chance_to_run(plan, history) * chance_to_fit(plan, history)
         trial_s = self._trial_s(plan, outlook, history)
@@ -133,33 +148,40 @@ class Promising:
             outlook=outlook,
             runs=runs,
             trial_s=trial_s,
-            gain=runs * outlook.gain(reached),
+            gain=runs * outlook.gain(incumbent),
         )
 
     def _trial_s(self, plan: Plan, outlook: Prospect, history: History) -> float:
-        # A large batch makes long steps, and a trial has so many of them. Workers give their
-        # batches in bursts: the first of them and whole ones in the windows take their time.
+        # A large batch makes long steps, of which a trial has a least number. Workers deliver
+        # batches in bursts, and a trial waits for the first one and for whole ones in its windows.
         samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
         step_s = samples / outlook.throughput
         workers = int(plan.get("workers", 0))
-        queue = workers * (int(plan.get("prefetch", 0)) + _TO_TIME)
-        steps_s = _STEPS * step_s + min(_EMPTYING_S, queue * step_s) + _BURSTS * workers * step_s
+        queue = workers * (int(plan.get("prefetch", 0)) + _TIMED_BATCHES)
+        steps_s = (
+            _LEAST_STEPS * step_s
+            + min(_MAX_QUEUE_S, queue * step_s)
+            + _LEAST_BURSTS * workers * step_s
+        )
         return max(steps_s, expected_s(plan, history, self.hardware))
 
-    def _together(self, base: Done, history: History, forecast: Prospects) -> Iterator[Plan]:
-        """Yield the base with ever more changes, each the best to add.
+    def _combined_changes(
+        self, base: Done, history: History, forecast: Prospects
+    ) -> Iterator[Plan]:
+        """Yield the base plan with one change, two and so on, adding the best one each time.
 
-        Without those that make a trial long among them, too.
+        This is done three times: with all knobs, without the compiler's, and without those and the
+        batch, as both make trials long.
         """
         for kept in (frozenset[str](), _COMPILER, _COMPILER | {"batch_size"}):
-            plan, reached = base.plan, _log_value_of(base, history, forecast)
-            while added := self._added(plan, base, kept, history, forecast):
-                if added[1] <= reached:
+            plan, log_value = base.plan, _log_value(base, history, forecast)
+            while addition := self._best_addition(plan, base, kept, history, forecast):
+                if addition[1] <= log_value:
                     break
-                plan, reached = added
+                plan, log_value = addition
                 yield plan
 
-    def _added(
+    def _best_addition(
         self,
         plan: Plan,
         base: Done,
@@ -167,67 +189,77 @@ class Promising:
         history: History,
         forecast: Prospects,
     ) -> tuple[Plan, float] | None:
-        """Return the plan with the best change added, and its log value less its price."""
+        """Return the plan with the best further change, and its log value less price and risk."""
         options = list(_additions(plan, base, kept, history))
         priced = [
-            (other, outlook.log - self._price(other, outlook, history) - self._risk(other, plan))
+            (
+                other,
+                outlook.log_mean
+                - self._least_gain(other, outlook, history)
+                - self._least_gain_of_guarded(other, plan),
+            )
             for other, outlook in zip(options, forecast.of(options), strict=True)
         ]
         return max(priced, key=lambda entry: entry[1], default=None)
 
-    def _risk(self, plan: Plan, without: Plan) -> float:
-        """Return what a value that needs the user's permission must promise to be taken along.
+    def _least_gain_of_guarded(self, plan: Plan, without: Plan) -> float:
+        """Return the least gain, in the log value, of a guarded value beside other changes.
 
-        It may as well cost something, which would be blamed on the others.
+        Such a value, which runs only with the user's permission, may also cost speed, and that
+        would be blamed on the other changes.
         """
         changed = (BY_NAME.get(name) for name in plan.diff(without) if name in plan)
         guarded = any(knob and plan[knob.name] in knob.guarded for knob in changed)
-        return _LEAST_PART * self.gain if guarded else 0.0
+        return _GUARDED_GAIN_PART * self.gain if guarded else 0.0
 
-    def _price(self, plan: Plan, outlook: Prospect, history: History) -> float:
-        """Return the gain that the time of a trial must be worth, as a logarithm."""
+    def _least_gain(self, plan: Plan, outlook: Prospect, history: History) -> float:
+        """Return the least gain, in the log value, that pays for the trial and a larger batch."""
         assert history.baseline is not None
         usual_s = max(history.baseline.undiagnosed_s, 1.0)
-        price = _PRICE * (self._trial_s(plan, outlook, history) / usual_s - 1.0)
+        price = _LEAST_GAIN_PER_TRIAL_LENGTH * (
+            self._trial_s(plan, outlook, history) / usual_s - 1.0
+        )
         growth = int(plan["batch_size"]) / int(history.best.plan["batch_size"])
-        price += _PRICE_OF_DOUBLING * max(0.0, math.log2(growth))
+        price += _LEAST_GAIN_PER_DOUBLING * max(0.0, math.log2(growth))
         if not history.objective.weighs_memory:
             return price
-        # What only makes a plan faster is of no use once it is fast enough.
+        # Changes that only add speed are of no use to a plan that is fast enough already.
         return price + self.gain * len(plan.diff(history.best.plan))
 
 
-def _reached(history: History, forecast: Prospects) -> float:
-    """Return the value of the best plans, less what the first of them owes to luck.
+def _incumbent_value(history: History, forecast: Prospects) -> float:
+    """Return the highest posterior mean of the value among the best and the running plans.
 
-    What runs is taken to be as good as expected, so that nothing like it is run beside it.
+    Measured values would favour the luckiest process. Running plans count with their forecast, so
+    that no plan like them is started beside them.
     """
-    plans = [*(trial.plan for trial in _bases(history)), *history.pending]
+    plans = [*(trial.plan for trial in _best_trials(history)), *history.pending]
     return max(outlook.value for outlook in forecast.of(plans))
 
 
-def _log_value_of(trial: Done, history: History, forecast: Prospects) -> float:
-    """As measured; where nothing may win yet, as the forecast sees it."""
+def _log_value(trial: Done, history: History, forecast: Prospects) -> float:
+    """Return the log of the trial's measured value, of its forecast if it may not win."""
     value = history.value(trial)
-    return math.log(value) if value else forecast.of([trial.plan])[0].log
+    return math.log(value) if value else forecast.of([trial.plan])[0].log_mean
 
 
-def _bases(history: History) -> list[Done]:
-    """Return the best trial, and the next ones where they are nearly as good."""
+def _best_trials(history: History) -> list[Done]:
+    """Return the best trial and the next ones with nearly its value, three at most."""
     best = history.best
     least = _NEAR_BEST * history.value(best)
     near = [trial for trial in history.ranking if history.value(trial) >= least]
-    return [best, *(t for t in near if t.plan != best.plan)][:_AROUND]
+    return [best, *(t for t in near if t.plan != best.plan)][:_MAX_BASES]
 
 
-def _changed(base: Done, history: History) -> Iterator[Plan]:
-    """Yield the plans one change away; for a batch that cannot fit, also with room made.
+def _one_change_away(base: Done, history: History) -> Iterator[Plan]:
+    """Yield the plans that change one knob of the base.
 
-    A change may bring knobs of its own, such as the compiler's scope.
+    A batch that cannot fit comes with the knobs that make room, too.
+    Knobs that only apply with the new value, such as the compiler's scope, take all their values.
     """
     for name in _tunable(base.plan, base, history):
         for plan in history.space.alternatives(base.plan, name):
-            yield from _brought(plan, base, history)
+            yield from _with_new_knobs_varied(plan, base, history)
             if name == "batch_size" and cannot_fit(plan, history):
                 yield from _with_more_room(plan, history)
     own = history.space.baseline
@@ -240,8 +272,8 @@ def _with_more_room(plan: Plan, history: History) -> Iterator[Plan]:
         yield from history.space.alternatives(plan, name)
 
 
-def _brought(plan: Plan, base: Done, history: History) -> list[Plan]:
-    """Return the plan with each value of each knob that the base lacks."""
+def _with_new_knobs_varied(plan: Plan, base: Done, history: History) -> list[Plan]:
+    """Return the plan with all combinations of values of the knobs that the base does not have."""
     plans = [plan]
     for name in (name for name in plan if name not in base.plan):
         plans += [other for p in plans for other in history.space.alternatives(p, name)]
@@ -249,24 +281,28 @@ def _brought(plan: Plan, base: Done, history: History) -> list[Plan]:
 
 
 def _additions(plan: Plan, base: Done, kept: frozenset[str], history: History) -> Iterator[Plan]:
-    """Yield the plans one change from `plan` that will rather run than not."""
+    """Yield the plans that change one knob of `plan` and probably run and fit in memory."""
     for name in _tunable(plan, base, history):
         for other in () if name in kept else history.space.alternatives(plan, name):
-            if chance_to_fit(other, history) * chance_to_run(other, history) > _LIKELY:
+            if (
+                chance_to_fit(other, history) * chance_to_run(other, history)
+                > _LEAST_CHANCE_TO_RUN
+            ):
                 yield other
 
 
 def _tunable(plan: Plan, measured: Done, history: History) -> Iterator[str]:
-    """Yield the knobs of the plan that may matter; the loader's while the loop waits for it.
+    """Yield the knobs of the plan whose change may improve it.
 
-    Workers that are there may still be too many.
+    The loader's knobs are among them while the loop waits for data; the number of workers also
+    otherwise, as there may be too many.
     """
     waits = waits_for_data(measured)
     for name in plan:
         needs_wait = history.space.knob(name).needs_data_wait
         idle = needs_wait and not waits and not _has_workers(name, plan)
-        is_sparing = name in _SPARING and not history.objective.weighs_memory
-        if name != FOLLOWS and not is_sparing and not idle:
+        is_for_memory = name in _MEMORY_KNOBS and not history.objective.weighs_memory
+        if name != FOLLOWS and not is_for_memory and not idle:
             yield name
 
 
@@ -274,36 +310,37 @@ def _has_workers(name: str, plan: Plan) -> bool:
     return name == "workers" and int(plan[name]) > 0
 
 
-def _proposal(one: Candidate, reached: float, history: History) -> Proposal:
-    changed = [name for name in one.plan.diff(one.base.plan) if name in one.plan]
-    # Where nothing may win yet, any plan that may is a gain.
-    ratio = math.exp(one.outlook.worth.log) / reached if reached else math.inf
-    # What a change brings with it, as compiling does its scope, needs no reason of its own.
-    before = one.base.plan.values
-    changes = [(history.space.knob(n), one.plan[n], before.get(n)) for n in changed]
-    words = [why_better(c, one.base, history) for c in changes if c[0].name in before]
+def _proposal(candidate: Candidate, incumbent: float, history: History) -> Proposal:
+    base = candidate.base
+    changed = [name for name in candidate.plan.diff(base.plan) if name in candidate.plan]
+    # While no measured plan may win, any plan that may is a gain.
+    ratio = math.exp(candidate.outlook.worth.log_mean) / incumbent if incumbent else math.inf
+    # Knobs that apply only with a change, such as the compiler's scope, need no own reason.
+    before = base.plan.values
+    changes = [(history.space.knob(n), candidate.plan[n], before.get(n)) for n in changed]
+    words = [why_better(c, base, history) for c in changes if c[0].name in before]
     bound = bound_acted_on(changes, history)
     because = "; ".join(dict.fromkeys([*words, bound] if bound else words))
     reason = (
-        f"{describe_diff(one.plan, one.base.plan)} on top of trial {one.base.number}: {because} "
-        f"({_promise(one, ratio, history)}, for {one.trial_s:.0f} s)"
+        f"{describe_diff(candidate.plan, base.plan)} on top of trial {base.number}: {because} "
+        f"({_promise(candidate, ratio, history)}, for {candidate.trial_s:.0f} s)"
     )
     return Proposal(
-        plan=one.plan,
+        plan=candidate.plan,
         purpose=_purpose(changed, ratio - 1),
         reason=reason,
-        trial_s=one.trial_s,
-        gain=one.gain,
+        trial_s=candidate.trial_s,
+        gain=candidate.gain,
     )
 
 
-def _promise(one: Candidate, ratio: float, history: History) -> str:
+def _promise(candidate: Candidate, ratio: float, history: History) -> str:
     if math.isinf(ratio):
-        return f"{one.outlook.throughput:,.4g} samples/s expected"
+        return f"{candidate.outlook.throughput:,.4g} samples/s expected"
     return history.objective.promise(ratio)
 
 
 def _purpose(changed: list[str], gain: float) -> Purpose:
-    if "batch_size" in changed and _LADDER.issuperset(changed):
+    if "batch_size" in changed and _BATCH_AND_ROOM.issuperset(changed):
         return Purpose.LADDER
     return Purpose.PRESET if gain > 0 or len(changed) > 1 else Purpose.NEIGHBOUR

@@ -9,7 +9,7 @@ from autotune.search_space.knobs import Knob
 from autotune.search_space.plan import Value
 
 Change = tuple[Knob, Value, Value | None]
-"""A knob, its new value, and the value in whose place that is; None: the knob did not apply."""
+"""A knob, its new value, and the value that it replaces; None: the knob did not apply before."""
 
 
 def why_better(change: Change, trial: Done, history: History) -> str:
@@ -29,7 +29,7 @@ def why_faster(change: Change, trial: Done) -> str:
 
 
 def bound_acted_on(changes: Iterable[Change], history: History) -> str | None:
-    """Return what binds the baseline, in words, if any of the changes acts on it."""
+    """Return in words what limits the baseline's step, if any of the changes acts on that."""
     found = history.diagnosis
     if found is None or found.bound is None:
         return None

@@ -1,6 +1,6 @@
-"""The sampler: Optuna's TPE over the conditional space, rebuilt from history for each question.
+"""The sampler: Optuna's TPE over the conditional space, rebuilt from the history each time.
 
-The study lives in memory; the store is the truth.
+The study lives in memory only; the trials are kept in the store.
 """
 
 import itertools
@@ -26,25 +26,25 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Domain
 from autotune.trials.result import Purpose
 
-_STALE = 16  # known plans in a row after which asking on is a waste
-_ASKS = 64  # of one study; each pushes the next away from it
-_ENUMERABLE = 2048  # plans up to which an exhausted sampler is followed by plain enumeration
+_MAX_STALE = 16  # samples in a row that are no new plan, after which sampling ends
+_MAX_SAMPLES = 64  # most samples of one study; as running trials, each pushes the next ones away
+_MAX_ENUMERATED = 2048  # most plans of a space whose untried plans are enumerated after sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
-    """Multivariate TPE from all history, failures included as infeasible.
+    """Proposes plans by multivariate TPE on all search trials; failed ones count as infeasible.
 
     Attributes:
-        seed: together with the history it determines every proposal.
+        seed: of the sampler; with the history it determines every proposal.
     """
 
     seed: int
 
     def candidates(self, history: History) -> Iterator[Proposal]:
-        """Yield new plans by expected improvement, then what is left of a small space."""
+        """Yield new plans by expected improvement, then all untried plans of a small space."""
         seen: set[Plan] = set()
-        for plan in itertools.chain(self._asked(history), self._left(history)):
+        for plan in itertools.chain(self._sampled(history), self._untried(history)):
             if plan not in history.tried and plan not in seen:
                 seen.add(plan)
                 num_seen = len(history.search)
@@ -52,22 +52,22 @@ class Sampler:
                 reason = f"sampled from what {seen_so_far} showed"
                 yield Proposal(plan=plan, purpose=Purpose.SAMPLER, reason=reason)
 
-    def _asked(self, history: History) -> Iterator[Plan]:
+    def _sampled(self, history: History) -> Iterator[Plan]:
         axes = _axes(history)
         study = self._study(history, axes)
         known = set(history.tried)
         stale = 0
-        for _ in range(_ASKS):
-            plan = _suggest(study.ask(), axes, history)
-            # No plan comes of values that exclude each other.
+        for _ in range(_MAX_SAMPLES):
+            plan = _sample(study.ask(), axes, history)
+            # None: the sampled values exclude each other.
             stale = stale + 1 if plan is None or plan in known else 0
-            if stale == _STALE:
+            if stale == _MAX_STALE:
                 return
             if plan is not None:
                 known.add(plan)
                 yield plan
 
-    def _study(self, history: History, axes: Mapping[str, "_Axis"]) -> optuna.Study:
+    def _study(self, history: History, axes: Mapping[str, "_Dimension"]) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with warnings.catch_warnings():
             # `group` has been marked experimental since Optuna 2.8; conditional knobs need it.
@@ -80,12 +80,12 @@ class Sampler:
             )
         study = optuna.create_study(direction="maximize", sampler=tpe)
         finished = [t for t in history.search if t.result.outcome.is_about_plan]
-        study.add_trials([_told(trial, axes, history) for trial in finished])
-        study.add_trials([_running(plan, axes) for plan in history.pending])
+        study.add_trials([_finished_trial(trial, axes, history) for trial in finished])
+        study.add_trials([_running_trial(plan, axes) for plan in history.pending])
         return study
 
-    def _left(self, history: History) -> Iterator[Plan]:
-        if history.space.size_bound() > _ENUMERABLE:
+    def _untried(self, history: History) -> Iterator[Plan]:
+        if history.space.size_bound() > _MAX_ENUMERATED:
             return
         plans = [plan for plan in history.space.enumerate() if plan not in history.tried]
         random.Random(self.seed).shuffle(plans)  # noqa: S311 - no secret, any order will do
@@ -93,8 +93,8 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
-    """A knob as Optuna sees it: counts by their position in increasing order, else by name."""
+class _Dimension:
+    """A knob as Optuna sees it: a count by its position in increasing order, others by value."""
 
     domain: Domain
     values: tuple[Value, ...]
@@ -120,26 +120,33 @@ class _Axis:
         return choice
 
 
-def _axes(history: History) -> dict[str, _Axis]:
+def _axes(history: History) -> dict[str, _Dimension]:
     free = [d for d in history.space.domains if d.knob.name != FOLLOWS]
     return {domain.knob.name: _axis(domain, history) for domain in free}
 
 
-def _axis(domain: Domain, history: History) -> _Axis:
-    values = (*domain.values, *_used_beside(domain, history)) if domain.varies else domain.values
+def _axis(domain: Domain, history: History) -> _Dimension:
+    values = (
+        (*domain.values, *_values_outside_domain(domain, history))
+        if domain.varies
+        else domain.values
+    )
     ordered = domain.knob.any_count and len(values) > 1
-    return _Axis(domain, tuple(sorted(values, key=int)) if ordered else values, ordered)
+    return _Dimension(domain, tuple(sorted(values, key=int)) if ordered else values, ordered)
 
 
-def _used_beside(domain: Domain, history: History) -> Iterable[Value]:
-    """Plans may hold counts that the domain lacks: a baseline halved until it ran."""
+def _values_outside_domain(domain: Domain, history: History) -> Iterable[Value]:
+    """Return the knob's values in plans of the history that its domain does not have.
+
+    One is the batch of a baseline that was halved until it ran.
+    """
     name = domain.knob.name
     plans = [*(t.plan for t in history.search), *history.pending]
     used = [p[name] for p in plans if name in p and p[name] not in domain.values]
     return dict.fromkeys(used)
 
 
-def _suggest(trial: optuna.Trial, axes: Mapping[str, _Axis], history: History) -> Plan | None:
+def _sample(trial: optuna.Trial, axes: Mapping[str, _Dimension], history: History) -> Plan | None:
     chosen: dict[str, Value] = {}
     for name, axis in axes.items():
         if axis.domain.knob.active(Plan.of(chosen)):
@@ -147,7 +154,7 @@ def _suggest(trial: optuna.Trial, axes: Mapping[str, _Axis], history: History) -
     return history.space.possible(chosen)
 
 
-def _told(done: Done, axes: Mapping[str, _Axis], history: History) -> FrozenTrial:
+def _finished_trial(done: Done, axes: Mapping[str, _Dimension], history: History) -> FrozenTrial:
     measurement = done.result.measurement
     memory = measurement.memory_bytes if measurement else None
     worth = history.value(done) if done.is_measured else None
@@ -164,7 +171,7 @@ def _told(done: Done, axes: Mapping[str, _Axis], history: History) -> FrozenTria
     )
 
 
-def _running(plan: Plan, axes: Mapping[str, _Axis]) -> FrozenTrial:
+def _running_trial(plan: Plan, axes: Mapping[str, _Dimension]) -> FrozenTrial:
     return optuna.trial.create_trial(
         state=TrialState.RUNNING,
         params=_params(plan, axes),
@@ -172,14 +179,14 @@ def _running(plan: Plan, axes: Mapping[str, _Axis]) -> FrozenTrial:
     )
 
 
-def _params(plan: Plan, axes: Mapping[str, _Axis]) -> dict[str, Value]:
-    return {name: axes[name].encode(plan[name]) for name in _chosen(plan, axes)}
+def _params(plan: Plan, axes: Mapping[str, _Dimension]) -> dict[str, Value]:
+    return {name: axes[name].encode(plan[name]) for name in _free_knobs(plan, axes)}
 
 
-def _distributions(plan: Plan, axes: Mapping[str, _Axis]) -> dict[str, BaseDistribution]:
-    return {name: axes[name].distribution for name in _chosen(plan, axes)}
+def _distributions(plan: Plan, axes: Mapping[str, _Dimension]) -> dict[str, BaseDistribution]:
+    return {name: axes[name].distribution for name in _free_knobs(plan, axes)}
 
 
-def _chosen(plan: Plan, axes: Mapping[str, _Axis]) -> list[str]:
-    """The knobs of the plan that had a choice; only those does Optuna hear of."""
+def _free_knobs(plan: Plan, axes: Mapping[str, _Dimension]) -> list[str]:
+    """Return the plan's knobs that have several values; Optuna is told only of these."""
     return [name for name, axis in axes.items() if name in plan and len(axis.values) > 1]

@@ -1,4 +1,4 @@
-"""Asks proposers in their order, with the gate in front of them."""
+"""Asks the proposers in their order and drops the proposals that the gate refuses."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,10 +14,12 @@ from autotune.trials.result import Purpose
 
 
 class Strategy:
-    """Chooses the next search trial: the first proposal that the gate lets through.
+    """Chooses the next search trial: the first proposal without an objection of the gate.
 
     Args:
-        proposers: the ones to ask, in their order, given what is known.
+        settings: limits and thresholds.
+        hardware: the machine that trials run on.
+        proposers: returns the proposers to ask, in their order, for a history.
     """
 
     def __init__(
@@ -28,10 +30,10 @@ class Strategy:
     ) -> None:
         self._gate = Gate(settings=settings, hardware=hardware)
         self._proposers = proposers
-        self._left_out: dict[Plan, str] = {}
+        self._unaffordable: dict[Plan, str] = {}
 
     def next(self, history: History, left: TimeLeft) -> Proposal | None:
-        """Return the next search trial, None when nothing is left to try or to pay for.
+        """Return the next search trial, None when nothing is left to try in the time left.
 
         Raises:
             NothingRanError: when not even the smallest baseline runs.
@@ -51,22 +53,22 @@ class Strategy:
         first = next((p for p in proposals if self._is_allowed(p, history, left)), None)
         if first is None or first.gain is None or first.purpose is Purpose.SAMPLER:
             return first
-        return self._on_route(first, proposals, history, left)
+        return self._first_or_largest_gain(first, proposals, history, left)
 
-    def _on_route(
+    def _first_or_largest_gain(
         self, first: Proposal, rest: Iterator[Proposal], history: History, left: TimeLeft
     ) -> Proposal:
-        """Return `first`, or what promises most if there would be no time for it afterwards.
+        """Return `first`, or the proposal with the largest gain if it would not fit after `first`.
 
-        The first one gains most for its time. Cheap trials come before a dear one only while the
-        dear one still fits.
+        The first proposal gains most per second, so it comes before a longer trial with a larger
+        gain, as long as the time left is enough for both.
         """
         dearer = sorted((p for p in rest if _gain(p) > _gain(first)), key=_gain, reverse=True)
         anchor = next((p for p in dearer if self._is_allowed(p, history, left)), first)
         after = replace(
             left,
             search_s=left.search_s - first.trial_s,
-            bold_s=None if left.bold_s is None else left.bold_s - first.trial_s,
+            large_gain_s=None if left.large_gain_s is None else left.large_gain_s - first.trial_s,
             total_s=left.total_s - first.trial_s,
         )
         return first if self._is_allowed(anchor, history, after) else anchor
@@ -77,12 +79,12 @@ class Strategy:
         )
         if objection is Objection.TIME and proposal.purpose is not Purpose.SAMPLER:
             change = describe_diff(proposal.plan, history.best.plan)
-            self._left_out[proposal.plan] = f"{change} on top of trial {history.best.number}"
+            self._unaffordable[proposal.plan] = f"{change} on top of trial {history.best.number}"
         return objection is None
 
-    def left_out(self, history: History) -> list[str]:
-        """Return in words what was not tried for lack of time."""
-        return [words for plan, words in self._left_out.items() if plan not in history.tried]
+    def unaffordable(self, history: History) -> list[str]:
+        """Return in words the plans that were not tried for lack of time."""
+        return [words for plan, words in self._unaffordable.items() if plan not in history.tried]
 
 
 def _gain(proposal: Proposal) -> float:

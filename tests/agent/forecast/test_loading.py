@@ -74,7 +74,7 @@ def test_between_two_batches_a_loader_may_be_better_than_with_either():
     small, between, large = Forecast(seen, GPU).of(plans)
     assert large.throughput < between.throughput < small.throughput
     assert between.chance(small.throughput) > 0.1
-    assert between.spread > 5 * small.spread
+    assert between.log_std > 5 * small.log_std
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(8 * 16, 8.0), (9 * 16, 4.5), (4 * 16, 4.0)])

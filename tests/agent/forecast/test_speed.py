@@ -28,7 +28,7 @@ def test_a_forecast_learns_what_settings_are_worth():
     (aware,) = Forecast(seen, GPU).of([plan])
     assert unaware.throughput > 150
     assert aware.throughput == pytest.approx(60 * 1.03, rel=0.05)
-    assert aware.spread < unaware.spread
+    assert aware.log_std < unaware.log_std
 
 
 def test_a_forecast_is_sure_of_what_was_measured():
@@ -36,7 +36,7 @@ def test_a_forecast_is_sure_of_what_was_measured():
     seen = history(({}, ok(50.0)), ({"precision": "bf16"}, ok(300.0)))
     (outlook,) = Forecast(seen, GPU).of([SPACE.plan({"precision": "bf16"})])
     assert outlook.throughput == pytest.approx(300.0, rel=0.02)
-    assert outlook.spread < 0.03
+    assert outlook.log_std < 0.03
 
 
 def test_running_plans_are_not_what_one_learns_from():
@@ -46,7 +46,7 @@ def test_running_plans_are_not_what_one_learns_from():
     running = history(({}, ok(50.0)), pending=[{"precision": "bf16"}])
     (beside,) = Forecast(running, GPU).of([plan])
     assert beside.throughput == pytest.approx(alone.throughput)
-    assert beside.spread < alone.spread
+    assert beside.log_std < alone.log_std
 
 
 def test_a_noisy_machine_is_recognised_by_what_cannot_be_explained():
@@ -58,4 +58,4 @@ def test_a_noisy_machine_is_recognised_by_what_cannot_be_explained():
     plan = SPACE.plan({"workers": 1, "prefetch": 4})
     (in_noise,), (in_quiet,) = (Forecast(seen, GPU).of([plan]) for seen in (noisy, quiet))
     assert in_noise.throughput < 65
-    assert in_noise.spread > 2 * in_quiet.spread
+    assert in_noise.log_std > 2 * in_quiet.log_std

@@ -83,10 +83,10 @@ def test_one_device_is_asked_for_its_part():
 
 def test_start_up_makes_an_expected_speed_matter_less():
     """Half of the time is start-up, so half of the doubt about speed is left."""
-    expected = Expected(speed=Outlook(log=math.log(100.0), spread=0.2), start_s=10.0)
+    expected = Expected(speed=Outlook(log_mean=math.log(100.0), log_std=0.2), start_s=10.0)
     weighed = TimeToTrain(samples=1000).weigh(expected, BASELINE)
-    assert weighed.log == pytest.approx(-math.log(20.0))
-    assert weighed.spread == pytest.approx(0.1)
+    assert weighed.log_mean == pytest.approx(-math.log(20.0))
+    assert weighed.log_std == pytest.approx(0.1)
 
 
 def test_numbers_of_samples_are_said_as_people_say_them():

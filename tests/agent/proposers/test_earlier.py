@@ -6,7 +6,7 @@ import pytest
 
 from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.objectives.throughput import FASTEST
-from autotune.agent.proposers.earlier import Found, compiled_earlier, found_earlier
+from autotune.agent.proposers.earlier import EarlierBest, compiled_earlier, found_earlier
 from autotune.search_space.space import Narrowing
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import RunState, Winner
@@ -92,7 +92,9 @@ def test_a_run_without_a_winner_gives_its_fastest_plan(store):
 
 def test_what_was_found_is_measured_right_after_the_baseline():
     """Its reason names the run; settings that this run may not vary stay as they are."""
-    found = Found(plan=FAST, run_name="nightly", how_alike="the same workload on this machine")
+    found = EarlierBest(
+        plan=FAST, run_name="nightly", how_alike="the same workload on this machine"
+    )
     narrowing = Narrowing(fix=(("batch_size", "16"),))
     table = Table(World(GPT_MODEL), GPT, narrowing=narrowing, earlier=(found,))
     table.search().run()
@@ -106,7 +108,9 @@ def test_what_was_found_is_measured_right_after_the_baseline():
 def test_a_plan_that_is_fast_no_longer_does_not_win():
     """Only what is measured in this run counts."""
     slow = Table(World(GPT_MODEL), GPT).space.plan({"activation_checkpointing": "full"})
-    found = Found(plan=slow, run_name="nightly", how_alike="the same workload on this machine")
+    found = EarlierBest(
+        plan=slow, run_name="nightly", how_alike="the same workload on this machine"
+    )
     result = Table(World(GPT_MODEL), GPT, earlier=(found,)).search().run()
     assert result.plan["activation_checkpointing"] == "none"
 
@@ -141,6 +145,6 @@ def test_what_is_small_is_no_start_for_what_is_to_be_fast(tmp_path, objective, h
     store.finish_trial(old.id, 1, ok(60.0), used_s=1.0)
     new = store.create_run(make_run(**facts, options={"objective": objective.to_dict()}))
     same = "the same workload on this machine"
-    found = (Found(plan=plan, run_name=old.name, how_alike=same),)
+    found = (EarlierBest(plan=plan, run_name=old.name, how_alike=same),)
     assert found_earlier(store, new) == (found if helps else ())
     store.close()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from autotune.agent.forecast.speed import Forecast
 from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.objectives.throughput import FASTEST
-from autotune.agent.proposers.orders import SURE
+from autotune.agent.proposers.orders import SURE_GAIN
 from autotune.agent.proposers.promising import Promising
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of
@@ -30,7 +30,7 @@ def test_on_one_device_the_largest_expected_gain_comes_first():
     first = stage.next(seen, PLENTY)
     assert first.plan == proposals(seen, chance=0.0)[0].plan
     assert first.plan["batch_size"] == 128
-    assert proposals(seen, chance=SURE)[0].plan["batch_size"] == 16
+    assert proposals(seen, chance=SURE_GAIN)[0].plan["batch_size"] == 16
 
 
 def test_a_loop_that_waits_for_data_gets_workers_first():
