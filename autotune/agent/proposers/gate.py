@@ -111,4 +111,4 @@ class Gate:
 
 
 def _is_worth_its_time(gain: float, trial_s: float, left: TimeLeft) -> bool:
-    return gain >= _LEAST_GAIN_FOR_ALL_TIME * trial_s / max(left.search_s, trial_s)
+    return gain >= _LEAST_GAIN_FOR_ALL_TIME * trial_s / max(left.total_s, trial_s)

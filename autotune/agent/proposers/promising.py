@@ -115,7 +115,8 @@ class Promising:
             ]
             for candidate, proposal in sorted(found, key=lambda pair: -pair[0].gain_per_s):
                 if not incumbent or self._may_gain(candidate, incumbent):
-                    yield replace(proposal, trial_s=candidate.trial_s, gain=candidate.gain)
+                    gain = candidate.gain if incumbent else None
+                    yield replace(proposal, trial_s=candidate.trial_s, gain=gain)
 
     def _may_gain(self, candidate: Candidate, incumbent: float) -> bool:
         return (
@@ -330,7 +331,7 @@ def _proposal(candidate: Candidate, incumbent: float, history: History) -> Propo
         purpose=_purpose(changed, ratio - 1),
         reason=reason,
         trial_s=candidate.trial_s,
-        gain=candidate.gain,
+        gain=candidate.gain if incumbent else None,
     )
 
 

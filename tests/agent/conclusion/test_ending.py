@@ -43,7 +43,7 @@ def overrunning(first, trial_s, narrowing):
 
 def test_a_trial_cut_short_for_the_ending_says_so_and_is_not_run_again():
     """Its time was that of the search, not the budget, of which a second try could have enough."""
-    table = overrunning(3, 3.0, Narrowing(knobs=("precision", "optimizer_impl")))
+    table = overrunning(3, 3.0, Narrowing(fix=(("compile_mode", "off"),)))
     table.search().run()
     cut, *later = table.store.trials(1)[2:]
     assert (cut.outcome, cut.result.cause) == (Outcome.CANCELLED, Cause.SEARCH_ENDED)

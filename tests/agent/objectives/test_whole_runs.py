@@ -21,11 +21,11 @@ def run(objective, budget_s=600, world=None, **kwargs):
 
 
 def test_for_few_samples_nothing_is_compiled():
-    """Where compiling takes longer than the training, it is not even tried."""
+    """Compiling takes longer than the training; the modes that take minutes are not even tried."""
     table, winner = run(TimeToTrain(samples=1000))
     assert winner.plan["compile_mode"] == "off"
     assert winner.own.train_s < winner.baseline.train_s
-    assert {r.plan["compile_mode"] for r in table.store.trials(1)} == {"off"}
+    assert {r.plan["compile_mode"] for r in table.store.trials(1)} <= {"off", "default"}
 
 
 @pytest.fixture(scope="module")
