@@ -211,7 +211,7 @@ class Agenda:
 
 
 def _num_ended_stages(stages: tuple[Stage, ...], journal: Journal) -> int:
-    """Return how many stages are over: those before the latest with a trial but the baseline."""
+    """Return how many stages are over: all before the latest that ran more than a baseline."""
     begun = {trial.num_ranks for trial in journal.done if trial.purpose is not Purpose.BASELINE}
     later = [n for n, stage in enumerate(stages) if stage.space.num_ranks in begun]
     return max(later, default=0)

@@ -88,7 +88,7 @@ def _search(
         knobs = not_scouted(history) if _is_scouted(history) else every_knob
         return trials_used_up(history, settings) or gains_nothing(history, settings, knobs)
 
-    strategy = Strategy(settings, hardware, proposers)
+    strategy = Strategy(hardware, proposers)
     return Stage(name="search", space=space, strategy=strategy, why_over=why_over)
 
 
@@ -107,7 +107,7 @@ def _scouts(space: Space, settings: SearchSettings, hardware: Hardware) -> Stage
     return Stage(
         name="one-device trials",
         space=space,
-        strategy=Strategy(settings, hardware, lambda history: for_scouts(settings, hardware)),
+        strategy=Strategy(hardware, lambda history: for_scouts(settings, hardware)),
         why_over=why_over,
         share=settings.scout_share,
     )

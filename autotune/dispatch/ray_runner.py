@@ -156,7 +156,7 @@ class RayRunner:
                 return finished
 
     def _poll(self, until: float) -> list[Finished]:
-        """Enforce deadlines, wait for items of running trials, and return trials that ended."""
+        """Enforce deadlines, wait for reports of the ranks, and return the trials that ended."""
         now = self._clock.now()
         for trial in self._running:
             self._enforce_deadline(trial, now)

@@ -86,7 +86,7 @@ class RunningRank:
             )
 
     def aborted_after(self, peer: "RunningRank") -> bool:
-        """Return whether this rank aborted after `peer` had failed for a reason of its own.
+        """Return whether this rank was aborted because its peer had failed before.
 
         The communication libraries abort a process when one of its peers is gone.
         """

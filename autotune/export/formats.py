@@ -61,7 +61,7 @@ def parse(text: str, format_name: str) -> Any:
 
 
 def render(document: Mapping[str, Any], format_name: str, header: Sequence[str]) -> str:
-    """Return `document` as text, below `header` as comments (JSON has none)."""
+    """Return `document` as text, with `header` as comments above it where the format has any."""
     body = _RENDERERS[format_name](document)
     if format_name == "json":
         return body

@@ -26,12 +26,12 @@ class Gap:
 
     @property
     def relative(self) -> float:
-        """The difference as a part of the reference's size."""
+        """The norm of the difference, divided by the norm of the reference."""
         return _part(self.difference, self.expected)
 
     @property
     def in_size(self) -> float:
-        """How much larger the larger one of the two is, as a part of the smaller one."""
+        """The relative excess of the larger of the two norms over the smaller one."""
         small, large = sorted((self.size, self.expected))
         return _part(large - small, small)
 

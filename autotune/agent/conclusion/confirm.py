@@ -13,7 +13,6 @@ from autotune.agent.forecast.durations import (
     check_s,
     confirmation_s,
     expected_s,
-    remeasure_and_check_s,
 )
 from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
@@ -63,19 +62,15 @@ class Ending:
         """
         if not (found := finalists(history)[:1]):
             return 0.0
-        leader_ending_s = self._remeasured_and_checked_s(found[0], history)
-        return leader_ending_s if leader_ending_s <= left_s else self._cost_s(found, history)
-
-    def _remeasured_and_checked_s(self, plan: Plan, history: History) -> float:
-        """Return the seconds to measure the plan again and to check it, if it needs that."""
-        checked_s = check_s(plan, history, self.hardware) if next_check(plan, history) else 0.0
-        return confirmation_s(plan, history, self.hardware) + checked_s
+        whole_s = remeasure_and_check_s(found[0], history, self.hardware)
+        return whole_s if whole_s <= left_s else self._cost_s(found, history)
 
     def fits(self, history: History, left_s: float) -> bool:
         """Whether time is left to try, measure again and check a plan as slow as the baseline."""
         own = history.reference
         trial_s = expected_s(own, history, self.hardware)
-        return trial_s + remeasure_and_check_s(own, history, self.hardware) <= left_s
+        again_s = confirmation_s(own, history, self.hardware)
+        return trial_s + again_s + check_s(own, history, self.hardware) <= left_s
 
     def next(self, history: History, left_s: float) -> Proposal | None:
         """Return the next trial of the ending, None if the time left allows no further one."""
@@ -166,13 +161,19 @@ class Ending:
         field = self._field(history, num_finalists)
         # A finalist that the search has not found yet counts as the last one that it has.
         field += field[-1:] * (1 + num_finalists - len(field))
-        checked_s = self._remeasured_and_checked_s(field[1], history) - self._cost_s(
+        checked_s = remeasure_and_check_s(field[1], history, self.hardware) - self._cost_s(
             field[1:2], history
         )
         return rounds * self._cost_s(field, history) + checked_s
 
     def _cost_s(self, plans: Sequence[Plan], history: History) -> float:
         return sum(confirmation_s(plan, history, self.hardware) for plan in plans)
+
+
+def remeasure_and_check_s(plan: Plan, history: History, hardware: Hardware) -> float:
+    """Return the seconds to measure the plan again after its trial, and to check it if it must."""
+    checked_s = check_s(plan, history, hardware) if next_check(plan, history) else 0.0
+    return confirmation_s(plan, history, hardware) + checked_s
 
 
 def missing(plans: Sequence[Plan], rounds: int, history: History) -> list[Plan]:

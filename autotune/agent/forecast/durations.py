@@ -113,14 +113,6 @@ def confirmation_s(plan: Plan, history: History, hardware: Hardware) -> float:
     return _MARGIN * (expected_s(plan, history, hardware) - first_step_s + again_s)
 
 
-def remeasure_and_check_s(plan: Plan, history: History, hardware: Hardware) -> float:
-    """Return the expected seconds of measuring `plan` once more and of its numerics check.
-
-    This is the shortest way to an answer: the plan is compared with the baseline's first process.
-    """
-    return confirmation_s(plan, history, hardware) + check_s(plan, history, hardware)
-
-
 def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected first step of `plan` in seconds, its compilation included."""
     if not is_compiled(plan):

@@ -1,14 +1,14 @@
 """The rules that every search trial must pass, whichever proposer it comes from."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from autotune.agent.forecast.durations import expected_s, remeasure_and_check_s
+from autotune.agent.conclusion.confirm import remeasure_and_check_s
+from autotune.agent.forecast.durations import expected_s
 from autotune.agent.forecast.memory import cannot_fit
 from autotune.agent.forecast.prospects import cannot_win
 from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import History
-from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 
@@ -52,12 +52,21 @@ class TimeLeft:
     large_gain_s: float | None = None
     ending_fits: bool = True
 
+    def after(self, trial_s: float) -> "TimeLeft":
+        """Return what is left after a search trial of so many seconds."""
+        large_gain_s = None if self.large_gain_s is None else self.large_gain_s - trial_s
+        return replace(
+            self,
+            search_s=self.search_s - trial_s,
+            total_s=self.total_s - trial_s,
+            large_gain_s=large_gain_s,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """The rules that every search trial must pass."""
 
-    settings: SearchSettings
     hardware: Hardware
 
     def objection(

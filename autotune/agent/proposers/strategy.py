@@ -1,13 +1,11 @@
 """Asks the proposers in their order and drops the proposals that the gate refuses."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
 from autotune.agent.proposers.baseline import next_baseline
 from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
-from autotune.agent.settings import SearchSettings
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.trials.result import Purpose
@@ -17,18 +15,16 @@ class Strategy:
     """Chooses the next search trial: the first proposal without an objection of the gate.
 
     Args:
-        settings: limits and thresholds.
         hardware: the machine that trials run on.
         proposers: returns the proposers to ask, in their order, for a history.
     """
 
     def __init__(
         self,
-        settings: SearchSettings,
         hardware: Hardware,
         proposers: Callable[[History], Sequence[Proposer]],
     ) -> None:
-        self._gate = Gate(settings=settings, hardware=hardware)
+        self._gate = Gate(hardware=hardware)
         self._proposers = proposers
         self._unaffordable: dict[Plan, str] = {}
 
@@ -65,13 +61,8 @@ class Strategy:
         """
         dearer = sorted((p for p in rest if _gain(p) > _gain(first)), key=_gain, reverse=True)
         anchor = next((p for p in dearer if self._is_allowed(p, history, left)), first)
-        after = replace(
-            left,
-            search_s=left.search_s - first.trial_s,
-            large_gain_s=None if left.large_gain_s is None else left.large_gain_s - first.trial_s,
-            total_s=left.total_s - first.trial_s,
-        )
-        return first if self._is_allowed(anchor, history, after) else anchor
+        fits_both = self._is_allowed(anchor, history, left.after(first.trial_s))
+        return first if fits_both else anchor
 
     def _is_allowed(self, proposal: Proposal, history: History, left: TimeLeft) -> bool:
         objection = self._gate.objection(

@@ -7,7 +7,6 @@ from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.agent.objectives.time_to_train import TimeToTrain
 from autotune.agent.proposers.gate import Gate, Objection
-from autotune.agent.settings import SearchSettings
 from autotune.search_space.space import build_space
 from tests.agent.histories import PLENTY, SPACE, history_for
 from tests.agent.world import CPU, GIB, GPT, GPU, ok
@@ -34,7 +33,7 @@ def test_what_compiling_takes_is_weighed_against_what_it_gains():
         seen = history_for(TimeToTrain(samples=samples), trial)
         (prospect,) = Prospects(seen, GPU).of([plan])
         assert (prospect.value > seen.value(seen.best)) is pays
-    gate = Gate(settings=SearchSettings(budget_s=1e6), hardware=GPU)
+    gate = Gate(hardware=GPU)
     slow = ({"compile_mode": "default", "workers": 1}, ok(60.0, first_step_s=60.0))
     seen = history_for(TimeToTrain(samples=500), trial, slow)
     assert gate.objection(plan, seen, PLENTY) is Objection.OBJECTIVE

@@ -7,14 +7,13 @@ from autotune.agent.forecast.durations import (
 )
 from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
-from autotune.agent.settings import SearchSettings
 from tests.agent.histories import CRASH, PLENTY, SPACE, history, history_for, proposals
 from tests.agent.world import GIB, GPU, ok
 
 
 def test_compilation_waits_for_time_that_can_pay():
     """An unknown compile mode needs minutes; a known one what it took."""
-    gate = Gate(settings=SearchSettings(budget_s=600), hardware=GPU)
+    gate = Gate(hardware=GPU)
     plan = SPACE.plan({"compile_mode": "max-autotune"})
     seen = history(({}, ok(50.0)))
     short = TimeLeft(search_s=150, total_s=900)
@@ -31,7 +30,7 @@ def test_the_long_steps_of_a_large_batch_must_fit_the_time_left():
     seen = history(({}, ok(50.0, batch=16)))
     slow = next(p for p in proposals(seen) if p.trial_s > 2 * expected_s(p.plan, seen, GPU))
     assert f"for {slow.trial_s:.0f} s" in slow.reason
-    gate = Gate(settings=SearchSettings(budget_s=900.0), hardware=GPU)
+    gate = Gate(hardware=GPU)
     short = TimeLeft(search_s=0.9 * slow.trial_s, total_s=1e6)
     assert gate.objection(slow.plan, seen, short, slow.trial_s) is Objection.TIME
     assert gate.objection(slow.plan, seen, PLENTY, slow.trial_s) is None
@@ -39,7 +38,7 @@ def test_the_long_steps_of_a_large_batch_must_fit_the_time_left():
 
 def test_a_setting_that_failed_alone_is_not_run_again():
     """Whoever proposes it, in whatever company; a failure with others to blame says less."""
-    gate = Gate(settings=SearchSettings(budget_s=900.0), hardware=GPU)
+    gate = Gate(hardware=GPU)
     full = {"activation_checkpointing": "full"}
     seen = history(({}, ok(50.0)), ({"precision": "bf16"}, ok(60.0)), (full, CRASH))
     again = SPACE.plan({**full, "precision": "bf16"})
@@ -52,7 +51,7 @@ def test_a_setting_that_failed_alone_is_not_run_again():
 def test_what_can_only_be_faster_is_not_tried_for_memory():
     """A fused optimizer or workers need no less memory, so the gate keeps them out."""
     seen = history_for(LeastMemory(min_throughput=40.0), ({}, ok(50.0, memory=20 * GIB)))
-    gate = Gate(settings=SearchSettings(budget_s=1e6), hardware=GPU)
+    gate = Gate(hardware=GPU)
     objections = [
         gate.objection(SPACE.plan(plan), seen, PLENTY)
         for plan in (
