@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from autotune.search_space.command import Command
 from autotune.search_space.plan import Value
 
 
@@ -43,6 +44,10 @@ class WorkloadFacts:
         loader_samples_per_s: speed of the loader alone, in one process; None when unknown.
         loader_busy_share: share of its time that the loader keeps a core busy and does not wait.
         imports: installed modules that the workload uses; processes import them before a trial.
+        command: the command that trains; None: the workload has functions to train with.
+        own_settings: the values of knobs that the command sets by itself: those of its baseline.
+        held: knobs that keep their baseline value under the command, each with the reason.
+        world_size: processes that train together in the command.
         source_hash: hash of the workload's file and of its imports from its own folder.
         remarks: lines for the user, for example a BATCH_SIZE cut to the dataset.
     """
@@ -78,6 +83,10 @@ class WorkloadFacts:
     loader_samples_per_s: float | None = None
     loader_busy_share: float = 1.0
     imports: tuple[str, ...] = ()
+    command: Command | None = None
+    own_settings: tuple[tuple[str, Value], ...] = ()
+    held: tuple[tuple[str, str], ...] = ()
+    world_size: int = 1
     source_hash: str = ""
     remarks: tuple[str, ...] = ()
 
@@ -92,6 +101,10 @@ class WorkloadFacts:
         known = {f.name for f in fields(cls)}
         plain = {key: value for key, value in values.items() if key in known}
         plain["user_knobs"] = tuple((n, tuple(v)) for n, v in values["user_knobs"].items())
+        if plain.get("command") is not None:
+            plain["command"] = Command.from_dict(plain["command"])
+        for pairs in ("own_settings", "held"):
+            plain[pairs] = tuple((name, value) for name, value in plain.get(pairs, ()))
         plain["optimizer_impls"] = tuple(values["optimizer_impls"])
         plain["imports"] = tuple(values["imports"])
         plain["remarks"] = tuple(values["remarks"])

@@ -285,7 +285,7 @@ def build_space(
         if isinstance(values, Out):
             out[knob.name] = values.reason
             continue
-        domain = _allowed(knob, values, narrowing, site)
+        domain = _allowed(knob, _own_first(knob, values, facts), narrowing, site)
         domains.append(domain)
         if not domain.varies:
             out[knob.name] = domain.note or "it has only one value here"
@@ -305,8 +305,16 @@ def _check_shares(site: Site) -> None:
         )
 
 
+def _own_first(knob: Knob, values: tuple[Value, ...], facts: WorkloadFacts) -> tuple[Value, ...]:
+    """Return the values with the one first that a command sets by itself: its baseline."""
+    own = dict(facts.own_settings).get(knob.name)
+    return values if own is None else (own, *(value for value in values if value != own))
+
+
 def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing, site: Site) -> Domain:
     base, fixed = values[:1], {text for name, text in narrowing.fix if name == knob.name}
+    if held := dict(site.facts.held).get(knob.name):
+        return Domain(knob=knob, values=base, note=held)
     if narrowing.knobs is not None and knob.name not in narrowing.knobs and not fixed:
         return Domain(knob=knob, values=base, note="not among --knobs")
     widest = narrowing.numerics

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from autotune.search_space.command import Command
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.trials.cause import Cause
@@ -97,6 +98,7 @@ class TrialRequest:
         give_up_cause: the cause of the cancelled trial's result.
         memory_limit_bytes: the device memory that each rank may reserve; None: all of it.
         place: which rank of the trial this process is.
+        command: the command that trains; None: the workload's functions do.
     """
 
     number: int
@@ -115,6 +117,7 @@ class TrialRequest:
     give_up_cause: Cause = Cause.BUDGET_ENDED
     memory_limit_bytes: int | None = None
     place: RankPlace = field(default_factory=RankPlace)
+    command: Command | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` reads them back."""
@@ -130,6 +133,7 @@ class TrialRequest:
     def from_dict(cls, values: dict[str, Any]) -> "TrialRequest":
         """Build from what `to_dict` gave."""
         reference, diagnosis = values["compare_with"], values["diagnosis"]
+        command = values.get("command")
         return cls(
             **{
                 **values,
@@ -141,6 +145,7 @@ class TrialRequest:
                 "compare_with": None if reference is None else Plan.of(reference),
                 "diagnosis": diagnosis and DiagnosisRequest(**diagnosis),
                 "place": RankPlace(**values["place"]),
+                "command": command and Command.from_dict(command),
             }
         )
 
@@ -153,12 +158,14 @@ class ProbeRequest:
         workload_path: absolute path of the user's model.py.
         working_dir: where the user typed the command.
         hardware: on which trials will run.
+        command: the command to observe for a few steps; None: the workload's functions are called.
     """
 
     workload_path: str
     working_dir: str
     hardware: Hardware
     seed: int = 0
+    command: Command | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,17 @@ def _values(site: Site) -> Offer:
         return ("fp32", "bf16") if site.facts.bf16 else ("fp32",)
     ampere = site.hardware.capability is not None and site.hardware.capability >= (8, 0)
     values = ("fp32",) + (("tf32",) if ampere else ()) + (("bf16",) if site.facts.bf16 else ())
-    return (*values, "fp16") if site.facts.fp16 else values
+    # Scaled gradients need the loop's own clipping and saving to know of the scale.
+    takes_fp16 = site.facts.fp16 and site.facts.command is None
+    return (*values, "fp16") if takes_fp16 else values
+
+
+def _missing(site: Site) -> str:
+    return (
+        "without fp16: the script's own loop would see scaled gradients"
+        if (site.facts.command is not None and site.facts.fp16)
+        else ""
+    )
 
 
 PRECISION = Knob(
@@ -45,6 +55,7 @@ PRECISION = Knob(
     numerics=Numerics.PRECISION,
     values=_values,
     known=("fp32", "tf32", "bf16", "fp16"),
+    missing=_missing,
     # Measured on a GPT and a ResNet on a Hopper GPU. Autocast launches a kernel for each cast.
     speed=speed_by_device(
         cuda={

@@ -31,6 +31,11 @@ def find_blocks(model: nn.Module, workload: Workload) -> list[nn.Module]:
     """
     if workload.blocks is not None:
         return _checked(workload.blocks(model), model, workload)
+    return repeated_blocks(model)
+
+
+def repeated_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the repeated blocks of a model, in order, by the rules of `find_blocks`."""
     groups = [group for group in _groups(model) if group.repeats]
     outer = max(groups, key=lambda group: group.num_parameters, default=None)
     if outer is None:

@@ -70,7 +70,9 @@ def check_compiled(plan: Plan, model: nn.Module) -> None:
     from torch._dynamo.utils import counters  # noqa: PLC0415  2 s that eager plans need not wait
 
     forwards = (vars(module).get("forward") for module in model.modules())
-    is_used = any(isinstance(f, _CompiledForward) and f.is_used for f in forwards)
+    # A root of a command has the compiled forward pass inside of its own.
+    compiled = (getattr(forward, "tuned", forward) for forward in forwards)
+    is_used = any(isinstance(f, _CompiledForward) and f.is_used for f in compiled)
     if not is_used or not counters["stats"]["unique_graphs"]:
         raise InvalidPlanError(
             "torch.compile compiled nothing: the model's forward pass leaves it no graph to "

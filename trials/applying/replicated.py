@@ -13,7 +13,7 @@ from autotune.trials.failure import InvalidPlanError
 from autotune.trials.process_group import Ranks
 from autotune.trials.workload import ComputeLoss
 
-_HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
+COMM_HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
 _DDP_DEFAULT_BUCKET_MB = 25
 # Forward passes after which unused parameters are no longer looked for. In a trial they come
 # before what is measured.
@@ -137,7 +137,7 @@ def _ddp(
         # them again would invalidate the forward pass that is kept.
         init_sync=not find_unused,
     )
-    hook = _HOOKS.get(str(plan.get("comm_hook", "none")))
+    hook = COMM_HOOKS.get(str(plan.get("comm_hook", "none")))
     if hook is not None:
         ddp.register_comm_hook(None, hook)
     return ddp

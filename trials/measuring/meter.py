@@ -8,29 +8,34 @@ numbers, so they decide alike whether to go on.
 """
 
 import math
-import resource
 import statistics
 import time
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from autotune.trials.applying.compiler import check_compiled
 from autotune.trials.applying.step import Step
-from autotune.trials.failure import DivergedError
 from autotune.trials.feed import Feed
-from autotune.trials.interval import is_below, relative_half_width
 from autotune.trials.measuring.communication import traced_share
+from autotune.trials.measuring.steady import (
+    SETTLED_STEPS,
+    TIMED_PHASES,
+    MemoryPeaks,
+    check_finite,
+    is_enough,
+    is_hopeless,
+    is_settled,
+    steps_of_burst,
+    summary,
+    whole_bursts,
+)
 from autotune.trials.process_group import ALONE, Ranks
 from autotune.trials.request import Protocol
 from autotune.trials.result import Measurement, Phase, Window
 from autotune.trials.workload import Workload, check_loss
 
-# Step times have settled when the last few differ by no more than this share of their median.
-_SETTLED_SPREAD, _SETTLED_STEPS = 0.1, 3
 _TRACED_STEPS = 2  # for the communication that is exposed
-_PHASES = (Phase.BUILD, Phase.FIRST_STEP, Phase.WARM_UP, Phase.MEASURE)
 
 
 class Meter:
@@ -51,8 +56,7 @@ class Meter:
         self._first_loss = math.nan
         self._last_loss = math.nan
         self._step_s, self._burst_steps = math.nan, 1.0
-        self._early_peak_bytes = 0
-        self._early_retries = 0
+        self._memory = MemoryPeaks(step.device)
 
     def first_step(self) -> None:
         """Run one optimizer step, in which the compiler runs, and check the loss.
@@ -84,12 +88,12 @@ class Meter:
             took_s = time.perf_counter() - begin
             computing.append(took_s - (self.feed.wait_s - waited_s))
             times += self._ranks.worst(took_s)
-        step_s = statistics.median(times[-_SETTLED_STEPS:])
+        step_s = statistics.median(times[-SETTLED_STEPS:])
         loading_s = (self.feed.drain() or 0.0) * self._step.accumulation
         burst = self._burst() if loading_s > statistics.median(computing) else 1
         self._step_s, self._burst_steps = self._ranks.worst(max(step_s, loading_s), burst)
         self._run(1)
-        self._reset_memory_peaks()
+        self._memory.restart()
 
     def windows(self, interesting_above: float | None) -> tuple[list[Window], bool]:
         """Measure until the interval is narrow, time is up, or the plan is not interesting.
@@ -100,33 +104,25 @@ class Meter:
         Returns:
             The windows, and whether it stopped early.
         """
-        protocol = self._protocol
-        steps = self._whole_bursts(protocol.window_s / self._step_s)
+        protocol, burst = self._protocol, int(self._burst_steps)
+        steps = whole_bursts(protocol.window_s / self._step_s, burst)
         windows: list[Window] = []
         begin = time.perf_counter()
         while True:
             begin, window = self._window(begin, steps)
             windows.append(window)
-            if self._is_hopeless(windows, interesting_above):
+            if is_hopeless(windows, interesting_above):
                 return windows, True
-            if self._is_enough(windows):
+            if is_enough(windows, protocol):
                 return windows, False
             # Steps are shorter than expected; short windows would measure the clock's errors.
             if window.seconds < protocol.window_s:
-                steps = self._whole_bursts(steps * 1.1 * protocol.window_s / window.seconds)
+                steps = whole_bursts(steps * 1.1 * protocol.window_s / window.seconds, burst)
 
     def _burst(self) -> int:
-        """Return the steps for which all workers together load once.
-
-        Workers that wait for storage all finish at once: batches come in bursts of one per worker.
-        """
-        workers = int(getattr(self.feed.loader, "num_workers", 0) or 1)
-        return workers // math.gcd(workers, self._step.accumulation)
-
-    def _whole_bursts(self, steps: float) -> int:
-        """Return the number of steps, rounded up so that a window holds whole bursts."""
-        burst = int(self._burst_steps)
-        return burst * max(1, math.ceil(steps / burst))
+        return steps_of_burst(
+            int(getattr(self.feed.loader, "num_workers", 0) or 0), self._step.accumulation
+        )
 
     def exposed_communication(self) -> float | None:
         """Trace two more steps after the windows; return the worst rank's share.
@@ -150,26 +146,15 @@ class Meter:
         exposed_comm_share: float | None = None,
     ) -> Measurement:
         """Return the measurement of all ranks; `phases_s` holds the seconds of each phase."""
-        seconds = sum(w.seconds for w in windows)
-        throughput = sum(w.samples for w in windows) / seconds
-        half = relative_half_width([w.throughput for w in windows])
-        step_ms = [1e3 * w.seconds / w.steps for w in windows]
-        return Measurement(
-            throughput=throughput,
-            # Symmetric in the logarithm: a wide interval stays above zero.
-            throughput_low=throughput / (1 + half),
-            throughput_high=throughput * (1 + half),
-            step_ms=statistics.median(step_ms),
-            step_ms_spread=statistics.stdev(step_ms) / statistics.fmean(step_ms),
-            data_wait_share=sum(w.data_wait_s for w in windows) / seconds,
+        return summary(
+            windows,
+            self._protocol,
+            self._worst_phases(phases_s),
+            self._worst_memory(),
             first_loss=self._first_loss,
             last_loss=self._last_loss,
-            settled=half <= self._protocol.target_interval,
             raced=raced,
             exposed_comm_share=exposed_comm_share,
-            windows=tuple(windows),
-            **self._worst_phases(phases_s),
-            **self._worst_memory(),
         )
 
     def _window(self, begin: float, steps: int) -> tuple[float, Window]:
@@ -201,74 +186,17 @@ class Meter:
     def _is_settled(self, times: list[float], elapsed_s: float) -> bool:
         if len(times) < self._step.steps_until_ready or not self._step.is_ready:
             return False
-        if elapsed_s > self._protocol.max_warm_up_s:
-            return True  # the minimum of steps would take too long
-        if len(times) < max(_SETTLED_STEPS, self._protocol.min_warm_up_steps):
-            return False
-        last = times[-_SETTLED_STEPS:]
-        return max(last) - min(last) <= _SETTLED_SPREAD * statistics.median(last)
-
-    def _is_enough(self, windows: list[Window]) -> bool:
-        if len(windows) < self._protocol.min_windows:
-            # Two windows are enough for an interval where steps are very long.
-            return len(windows) >= 2 and self._is_out_of_time(windows)
-        half = relative_half_width([w.throughput for w in windows])
-        return half <= self._protocol.target_interval or self._is_out_of_time(windows)
-
-    def _is_out_of_time(self, windows: list[Window]) -> bool:
-        return sum(w.seconds for w in windows) >= self._protocol.max_measure_s
-
-    def _is_hopeless(self, windows: list[Window], interesting_above: float | None) -> bool:
-        if interesting_above is None:
-            return False
-        return is_below([w.throughput for w in windows], interesting_above)
+        return is_settled(times, elapsed_s, self._protocol)
 
     def _synchronize(self) -> None:
         if self._step.device.type == "cuda":
             torch.cuda.synchronize(self._step.device)
 
-    def _reset_memory_peaks(self) -> None:
-        """Note the peaks of compilation and warm-up, and measure new ones from here on."""
-        if self._step.device.type == "cuda":
-            self._early_peak_bytes = torch.cuda.max_memory_reserved()
-            self._early_retries = _alloc_retries()
-            torch.cuda.reset_peak_memory_stats()
-
-    def _worst_phases(self, phases_s: dict[Phase, float]) -> dict[str, Any]:
-        worst = self._ranks.worst(*(phases_s[phase] for phase in _PHASES))
-        return {f"{phase.value}_s": s for phase, s in zip(_PHASES, worst, strict=True)}
+    def _worst_phases(self, phases_s: dict[Phase, float]) -> dict[Phase, float]:
+        worst = self._ranks.worst(*(phases_s[phase] for phase in TIMED_PHASES))
+        return dict(zip(TIMED_PHASES, worst, strict=True))
 
     def _worst_memory(self) -> dict[str, int]:
-        own = self._memory()
+        own = self._memory.read()
         worst = self._ranks.worst(*own.values())
         return {name: int(value) for name, value in zip(own, worst, strict=True)}
-
-    def _memory(self) -> dict[str, int]:
-        host = {"peak_host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
-        if self._step.device.type != "cuda":
-            return host
-        reserved = torch.cuda.max_memory_reserved()
-        return host | {
-            "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
-            "peak_reserved_bytes": reserved,
-            "peak_reserved_overall_bytes": max(reserved, self._early_peak_bytes),
-            "alloc_retries": _alloc_retries() - self._early_retries,
-        }
-
-
-def _alloc_retries() -> int:
-    return int(torch.cuda.memory_stats()["num_alloc_retries"])
-
-
-def check_finite(loss: float) -> float:
-    """Return the loss.
-
-    Raises:
-        DivergedError: when it is NaN or infinite.
-    """
-    if not math.isfinite(loss):
-        raise DivergedError(
-            f"the loss is {loss}: the training diverged; lower the learning rate, or look for "
-            "overflow in this precision"
-        )
-    return loss

@@ -1,0 +1,129 @@
+"""A command that trains, as the user types it, and how a plan changes its arguments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from autotune.errors import PlanError
+from autotune.search_space.plan import Plan
+
+BATCH_FLAGS = (
+    "--per_device_train_batch_size",
+    "--per-device-train-batch-size",
+    "--train_batch_size",
+    "--train-batch-size",
+    "--batch_size",
+    "--batch-size",
+    "--bs",
+    "-b",
+)
+"""Names that scripts give to the samples of a batch; one is bound where the loader agrees."""
+OUTPUT_FLAGS = (
+    "--output_dir",
+    "--output-dir",
+    "--logging_dir",
+    "--log_dir",
+    "--log-dir",
+    "--save_dir",
+    "--save-dir",
+    "--checkpoint_dir",
+    "--checkpoint-dir",
+    "--default_root_dir",
+)
+"""Names that scripts give to folders which they write to."""
+_BINDABLE = ("batch_size", "accumulation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command line that trains with PyTorch, run as it is.
+
+    Attributes:
+        argv: the program and its arguments.
+        bindings: knobs that arguments of the command set, each with the argument's name.
+        output_flags: further arguments that name a folder to write to.
+    """
+
+    argv: tuple[str, ...]
+    bindings: tuple[tuple[str, str], ...] = ()
+    output_flags: tuple[str, ...] = ()
+
+    @property
+    def script(self) -> str:
+        """The Python file or module that the command runs, else its program."""
+        for position, word in enumerate(self.argv):
+            if word == "-m" and position + 1 < len(self.argv):
+                following = self.argv[position + 1 :]
+                # A launcher is itself a module: `python -m torch.distributed.run train.py`.
+                return next((w for w in following if w.endswith(".py")), following[0])
+            if word.endswith(".py"):
+                return word
+        return self.argv[0]
+
+    def bound(self, knob: str, flag: str) -> "Command":
+        """Return the command with one more binding."""
+        return replace(self, bindings=(*self.bindings, (knob, flag)))
+
+    def value_of(self, flag: str) -> str | None:
+        """Return the argument's value in the command line, None where it is not given."""
+        for position, word in enumerate(self.argv):
+            if word == flag and position + 1 < len(self.argv):
+                return self.argv[position + 1]
+            if word.startswith(f"{flag}="):
+                return word.removeprefix(f"{flag}=")
+        return None
+
+    def under(self, plan: Plan) -> tuple[str, ...]:
+        """Return the command line under a plan: with the values of the knobs that it binds."""
+        argv = self.argv
+        for knob, flag in self.bindings:
+            if knob in plan:
+                argv = _with_argument(argv, flag, str(plan[knob]))
+        return argv
+
+    def writing_below(self, folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
+        """Return `argv` with each argument that names an output folder set to one in `folder`."""
+        for flag in (*OUTPUT_FLAGS, *self.output_flags):
+            given = replace(self, argv=tuple(argv)).value_of(flag)
+            if given is not None or flag in self.output_flags:
+                name = PurePath(given or "output").name or "output"
+                argv = _with_argument(argv, flag, str(folder / name))
+        return tuple(argv)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Command":
+        """Build from the plain values of `dataclasses.asdict`."""
+        return cls(
+            argv=tuple(values["argv"]),
+            bindings=tuple((knob, flag) for knob, flag in values["bindings"]),
+            output_flags=tuple(values["output_flags"]),
+        )
+
+
+def parse_binding(text: str) -> tuple[str, str]:
+    """Return the knob and the argument of `batch_size=--batch-size`.
+
+    Raises:
+        PlanError: when it has another form, or the knob cannot be bound.
+    """
+    knob, equals, flag = text.partition("=")
+    if not equals or not flag.startswith("-") or knob not in _BINDABLE:
+        raise PlanError(
+            f"--bind {text}: write KNOB=ARGUMENT of your command, such as "
+            f"batch_size=--batch-size (knobs: {', '.join(_BINDABLE)})"
+        )
+    return knob, flag
+
+
+def _with_argument(argv: Sequence[str], flag: str, value: str) -> tuple[str, ...]:
+    """Return the command line with an argument replaced, or added at its end."""
+    words = list(argv)
+    for position, word in enumerate(words):
+        if word == flag and position + 1 < len(words):
+            words[position + 1] = value
+            return tuple(words)
+        if word.startswith(f"{flag}="):
+            words[position] = f"{flag}={value}"
+            return tuple(words)
+    return (*words, flag, value)

@@ -1,0 +1,132 @@
+"""Applies a plan to a training script from outside: to loaders, optimizers, models and DDP."""
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from autotune.search_space.plan import Plan
+from autotune.trials.applying.blocks import repeated_blocks
+from autotune.trials.applying.compiler import compile_blocks, compile_model
+from autotune.trials.applying.families import process_settings
+from autotune.trials.applying.layout import image_format, in_memory_format
+from autotune.trials.applying.memory import checkpoint_blocks
+from autotune.trials.applying.precision import autocast, half_dtype
+from autotune.trials.applying.replicated import COMM_HOOKS
+from autotune.trials.command.root import Root
+
+if TYPE_CHECKING:
+    from autotune.trials.command.training import Training
+
+_IMPLEMENTATIONS = ("foreach", "fused")
+
+
+class Changes:
+    """What a plan changes in a training script. A setting that the script has already is left.
+
+    Args:
+        plan: knobs that it leaves out stay as the script has them.
+        memory_limit_bytes: the device memory that this process may reserve; None: all.
+    """
+
+    def __init__(self, plan: Plan, memory_limit_bytes: int | None = None) -> None:
+        self.plan = plan
+        self._memory_limit_bytes = memory_limit_bytes
+        self._settings = contextlib.ExitStack()
+        self._half = half_dtype(plan)
+        self._autocast: contextlib.AbstractContextManager[Any] | None = None
+
+    def apply_to_process(self) -> None:
+        """Enter the plan's process-wide settings, for as long as the process lives."""
+        self._settings.enter_context(process_settings(self.plan))
+
+    def apply_to_loader(self, loader: DataLoader[Any]) -> None:
+        """Set the plan's workers, prefetch and pinning, before the loader gives batches."""
+        plan = self.plan
+        if "workers" in plan and loader.num_workers != int(plan["workers"]):
+            loader.num_workers = int(plan["workers"])
+            if not loader.num_workers:
+                loader.prefetch_factor = None
+                loader.multiprocessing_context = None
+                vars(loader)["persistent_workers"] = False  # a loader refuses to be told later
+        if loader.num_workers and "prefetch" in plan:
+            loader.prefetch_factor = int(plan["prefetch"])
+        elif loader.num_workers and loader.prefetch_factor is None:
+            loader.prefetch_factor = 2
+        if "pin_memory" in plan:
+            loader.pin_memory = bool(plan["pin_memory"])
+
+    def optimizer_arguments(self, kind: type[Optimizer], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of an optimizer's constructor, with the plan's implementation."""
+        impl = str(self.plan.get("optimizer_impl", "default"))
+        taken = inspect.signature(kind.__init__).parameters
+        if impl == "default" or impl not in taken:
+            return given
+        return {**given, **{flag: flag == impl for flag in _IMPLEMENTATIONS if flag in taken}}
+
+    def ddp_arguments(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of DDP's constructor, with those of the plan."""
+        names = {"bucket_mb": "bucket_cap_mb"}
+        knobs = ("bucket_mb", "gradient_as_bucket_view", "static_graph")
+        own = {"bucket_mb": 25, "gradient_as_bucket_view": False, "static_graph": False}
+        changed = {
+            names.get(knob, knob): self.plan[knob]
+            for knob in knobs
+            if self.plan.get(knob, own[knob]) != own[knob]
+        }
+        return {**given, **changed}
+
+    def apply_to_ddp(self, ddp: DistributedDataParallel) -> None:
+        """Register the plan's communication hook."""
+        hook = COMM_HOOKS.get(str(self.plan.get("comm_hook", "none")))
+        if hook is not None:
+            ddp.register_comm_hook(None, hook)
+
+    def apply_to_model(
+        self, outermost: nn.Module, module: nn.Module, training: "Training"
+    ) -> Root:
+        """Change a root's layout, checkpointing and compilation; return its forward pass.
+
+        Raises:
+            InvalidPlanError: when the plan cannot be applied to this model.
+        """
+        self._limit_memory(next(module.parameters()).device)
+        eager = module.forward
+        in_memory_format(module, self.plan)
+        blocks = checkpoint_blocks(module, repeated_blocks(module), self.plan)
+        compile_blocks(module, blocks, self.plan)
+        compile_model(module, self.plan)
+        root = Root(
+            module,
+            outermost,
+            eager,
+            module.forward,
+            training,
+            image_format=image_format(self.plan),
+        )
+        module.forward = root
+        return root
+
+    def enter_autocast(self, device: torch.device) -> None:
+        """Compute in the plan's 16 bits until the backward pass, unless the script does so."""
+        if self._half is None or torch.is_autocast_enabled(device.type):
+            return
+        self._autocast = autocast(device.type, self._half)
+        self._autocast.__enter__()
+
+    def leave_autocast(self) -> None:
+        """End what `enter_autocast` began."""
+        if self._autocast is not None:
+            self._autocast.__exit__(None, None, None)
+            self._autocast = None
+
+    def _limit_memory(self, device: torch.device) -> None:
+        if self._memory_limit_bytes is None or device.type != "cuda":
+            return
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, self._memory_limit_bytes / total), device)

@@ -1,0 +1,145 @@
+"""Hooks at torch's boundaries, through which a plan reaches a training script as it is.
+
+What is hooked: where a loader begins and gives a batch, where an optimizer or DDP is made, where
+an optimizer steps, where a backward pass begins, where something is saved, and, until the training
+has taken two steps, where a module is called.
+"""
+
+import functools
+import inspect
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from autotune.trials.command.changes import Changes
+from autotune.trials.command.courses import course_of
+from autotune.trials.command.order import Task, order_of
+from autotune.trials.command.scratch import confine
+from autotune.trials.command.training import Training
+from autotune.trials.command.wire import Wire
+
+_FEEDS = "_autotune_feeds"  # an attribute of iterators of the training loader
+
+
+def attach() -> Training:
+    """Hook into torch, as the order in this process's environment says."""
+    order = order_of()
+    changes = Changes(order.plan, order.memory_limit_bytes)
+    wire = Wire(order.address, Path(order.home, order.script))
+    training = Training(changes, wire, course_of(order))
+    wire.report_uncaught()
+    if order.scratch is not None:
+        confine(order.scratch, order.home)
+    changes.apply_to_process()
+    _hook_loaders(training)
+    _hook_optimizers(training)
+    _hook_ddp(changes)
+    _hook_calls(training)
+    if order.task is not Task.TRAIN:
+        _hook_saving(training)
+    return training
+
+
+def _hook_loaders(training: Training) -> None:
+    begin, following = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+
+    @functools.wraps(begin)
+    def iterate(loader: DataLoader[Any]) -> Any:
+        feeds = training.iterates(loader)
+        iterator = begin(loader)
+        setattr(iterator, _FEEDS, feeds)
+        return iterator
+
+    @functools.wraps(following)
+    def take(iterator: Any) -> Any:
+        if not getattr(iterator, _FEEDS, False):
+            return following(iterator)
+        start = time.perf_counter()
+        batch = following(iterator)
+        training.took_batch(batch, time.perf_counter() - start)
+        return batch
+
+    DataLoader.__iter__ = iterate  # type: ignore[method-assign]
+    _BaseDataLoaderIter.__next__ = take  # type: ignore[method-assign]
+
+
+def _hook_optimizers(training: Training) -> None:
+    make = Optimizer.__init__
+
+    @functools.wraps(make)
+    def noted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        make(optimizer, *args, **kwargs)
+        training.optimizer_made(optimizer)
+
+    Optimizer.__init__ = noted  # type: ignore[method-assign]
+    kinds = {kind for kind in vars(torch.optim).values() if inspect.isclass(kind)}
+    for kind in kinds:
+        if issubclass(kind, Optimizer) and kind is not Optimizer:
+            kind.__init__ = _with_implementation(kind, training.changes)
+    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: training.stepped(optimizer))
+
+
+def _with_implementation(kind: type[Optimizer], changes: Changes) -> Callable[..., None]:
+    make = kind.__init__
+
+    @functools.wraps(make)
+    def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        make(optimizer, *args, **changes.optimizer_arguments(kind, kwargs))
+
+    return made
+
+
+def _hook_ddp(changes: Changes) -> None:
+    make = DistributedDataParallel.__init__
+
+    @functools.wraps(make)
+    def made(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        make(ddp, *args, **changes.ddp_arguments(kwargs))
+        changes.apply_to_ddp(ddp)
+
+    DistributedDataParallel.__init__ = made  # type: ignore[method-assign]
+
+
+def _hook_calls(training: Training) -> None:
+    """Hook backward passes, and the calls of modules until the roots are known."""
+    backward, call = torch.autograd.backward, nn.Module.__call__
+
+    @functools.wraps(backward)
+    def backpropagate(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        training.backward_begins(tensors)
+        backward(tensors, *args, **kwargs)
+
+    def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        is_root = training.enters(module)
+        if is_root or not training.is_searching:
+            nn.Module.__call__ = call  # type: ignore[method-assign]
+        if not is_root:
+            return call(module, *args, **kwargs)
+        try:  # its parts are called as ever: the compiler traces those calls
+            return call(module, *args, **kwargs)
+        finally:
+            nn.Module.__call__ = called  # type: ignore[method-assign]
+            training.leaves()
+
+    torch.autograd.backward = backpropagate
+    nn.Module.__call__ = called  # type: ignore[method-assign]
+
+
+def _hook_saving(training: Training) -> None:
+    save = torch.save
+
+    @functools.wraps(save)
+    def noted(*args: Any, **kwargs: Any) -> None:
+        training.saves()
+        save(*args, **kwargs)
+
+    torch.save = noted

@@ -1,0 +1,209 @@
+"""Starts a command for a trial or a probe, and hands on what its processes report."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+import autotune
+from autotune.search_space.command import BATCH_FLAGS, Command
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.plan import Plan
+from autotune.trials.command import startup
+from autotune.trials.command.order import Order, Task
+from autotune.trials.command.scratch import mirror
+from autotune.trials.request import ProbeRequest, Rejection, TrialRequest
+from autotune.trials.result import Outcome, Phase, TrialResult
+
+SCRATCH_VARIABLE = "AUTOTUNE_SCRATCH"
+"""Names the folder in which scratch folders are made; default: that for temporary files."""
+# Loggers that would send half a training over the network.
+_QUIET = {
+    "WANDB_MODE": "offline",
+    "WANDB_SILENT": "true",
+    "NEPTUNE_MODE": "offline",
+    "COMET_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "SWANLAB_MODE": "offline",
+    "MLFLOW_TRACKING_URI": "file:./mlruns",
+}
+
+
+def run_command(request: TrialRequest) -> Iterator[Phase | TrialResult]:
+    """Yield each phase of a trial of a command as it begins, then exactly one result.
+
+    The command starts its own ranks, so the places beside the first only hold their devices.
+    """
+    command = request.command
+    assert command is not None
+    if request.place.rank:
+        yield TrialResult(outcome=Outcome.OK)
+        return
+    order = Order(
+        task=Task.MEASURE,
+        plan=request.plan,
+        script=command.script,
+        home=request.working_dir,
+        protocol=request.protocol,
+        interesting_above=request.interesting_above,
+        memory_limit_bytes=request.memory_limit_bytes,
+    )
+    yield Phase.BUILD
+    phase = Phase.BUILD
+    with Launched(command.under(request.plan), command, order) as launched:
+        for item in launched.reports():
+            phase = item if isinstance(item, Phase) else phase
+            yield item
+            if isinstance(item, TrialResult):
+                return
+        yield TrialResult(
+            outcome=Outcome.CRASH,
+            phase=phase,
+            error=f"the command ended with {launched.ending()} {_WHEN_ENDED[phase]}",
+            user_error=True,
+        )
+
+
+_WHEN_ENDED = {
+    Phase.BUILD: "before it trained: no optimizer of torch took a step for a model of its process",
+    Phase.FIRST_STEP: "in its first optimizer step",
+    Phase.WARM_UP: "while it warmed up; let it train for more steps",
+    Phase.MEASURE: "before enough steps were measured; let it train for more steps",
+}
+
+
+def observe_command(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection]:
+    """Yield one answer: the facts about a training, or why its command cannot be tuned."""
+    command = request.command
+    assert command is not None
+    order = Order(
+        task=Task.OBSERVE,
+        plan=Plan.of({}),
+        script=command.script,
+        home=request.working_dir,
+        hardware=request.hardware,
+    )
+    phase = Phase.BUILD
+    with Launched(command.argv, command, order) as launched:
+        for item in launched.reports():
+            if isinstance(item, WorkloadFacts):
+                yield _with_command(item, command)
+                return
+            if isinstance(item, TrialResult):
+                yield Rejection(error=str(item.error), traceback=item.traceback or "")
+                return
+            phase = item
+        error = f"`{' '.join(command.argv)}` ended with {launched.ending()} {_WHEN_ENDED[phase]}"
+        yield Rejection(error=error, traceback="")
+
+
+def _with_command(facts: WorkloadFacts, command: Command) -> WorkloadFacts:
+    """Return the facts with the command, and with what its arguments can set."""
+    if not any(knob == "batch_size" for knob, _ in command.bindings):
+        for flag in BATCH_FLAGS:
+            if command.value_of(flag) == str(facts.batch_size):
+                command = command.bound("batch_size", flag)
+                break
+    is_bound = any(knob == "batch_size" for knob, _ in command.bindings)
+    held = facts.held
+    if not is_bound:
+        held = (*held, ("batch_size", "no argument sets it; --bind batch_size=--NAME names one"))
+    return replace(facts, command=command, fixed_batches=not is_bound, held=held)
+
+
+class Launched:
+    """A running command with hooks, in a scratch folder; a context manager that ends it.
+
+    Args:
+        argv: what to run.
+        command: with the arguments that name output folders.
+        order: for its processes; where it reports and where it may write is filled in.
+    """
+
+    def __init__(self, argv: tuple[str, ...], command: Command, order: Order) -> None:
+        base = os.environ.get(SCRATCH_VARIABLE)
+        self._folder = Path(tempfile.mkdtemp(prefix="command-", dir=base))
+        address = str(self._folder / "reports")
+        scratch = self._folder / "work"
+        mirror(Path(order.home), scratch)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(address)
+        self._listener.listen()
+        self._connections: list[Connection] = []
+        order = replace(order, address=address, scratch=str(scratch))
+        self._process = subprocess.Popen(  # noqa: S603  the user's own command
+            command.writing_below(scratch / "output", argv),
+            cwd=scratch,
+            env={**os.environ, **_QUIET, **hooked(order)},
+            stdin=subprocess.DEVNULL,
+        )
+        self._pidfd = os.pidfd_open(self._process.pid)
+
+    def reports(self) -> Iterator[Any]:
+        """Yield what the processes send, until the command has ended."""
+        while True:
+            for ready in wait([self._listener, self._pidfd, *self._connections]):
+                if ready is self._listener:
+                    self._connections.append(Connection(self._listener.accept()[0].detach()))
+                elif isinstance(ready, Connection):
+                    yield from self._received(ready)
+            if self._process.poll() is not None and not wait([self._listener, *self._connections], 0):
+                return
+
+    def _received(self, connection: Connection) -> Iterator[Any]:
+        try:
+            yield connection.recv()
+        except (EOFError, OSError):
+            self._connections.remove(connection)
+
+    def ending(self) -> str:
+        """Return how the command ended, in words."""
+        code = self._process.wait()
+        return f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+
+    def close(self) -> None:
+        """Kill the command with all that it started, and remove its folder."""
+        processes = [psutil.Process(self._process.pid)] if self._process.poll() is None else []
+        for process in processes:
+            for each in (*process.children(recursive=True), process):
+                each.kill()
+        self._process.wait()
+        os.close(self._pidfd)
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def hooked(order: Order) -> Mapping[str, str]:
+    """Return the environment variables with which a command's processes are hooked."""
+    folders = [str(Path(startup.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    package = str(Path(autotune.__file__).parents[1])
+    if package not in folders[1].split(os.pathsep):
+        folders.append(package)
+    return {**order.environment(), "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def execute(argv: tuple[str, ...], plan: Plan) -> None:
+    """Replace this process by the command, trained under a plan.
+
+    Raises:
+        OSError: when there is no such program.
+    """
+    order = Order(task=Task.TRAIN, plan=plan)
+    sys.stdout.flush()
+    os.execvpe(argv[0], argv, {**os.environ, **hooked(order)})  # noqa: S606  the user's own command

@@ -1,0 +1,187 @@
+"""Observes a training for a few steps: what its space depends on."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.plan import Value
+from autotune.trials.applying.blocks import repeated_blocks
+from autotune.trials.applying.optimizer import has_own_step, implementations
+from autotune.trials.command.order import Order
+from autotune.trials.command.root import is_compiled_by_user
+from autotune.trials.probing.loader import with_dataset_facts
+from autotune.trials.probing.machine import compiler_problem, has_bf16, has_fp16
+from autotune.trials.probing.model import with_model_facts
+from autotune.trials.probing.optimizer import gives_sparse_gradients, steps_with
+
+if TYPE_CHECKING:
+    from autotune.trials.command.training import Training
+
+_STEPS = 3  # optimizer steps that are looked at
+_EXPORT = "; `autotune export RUN --for accelerate` writes it for a framework that builds it"
+_SHARDING = f"the script builds its model and optimizer by itself{_EXPORT}"
+_RECORDED = "the script's own loop runs Python in every step, which a recording would leave out"
+
+
+def observe(training: "Training", order: Order) -> Iterator[None]:
+    """Look at a few steps, report the facts, and let the training rest."""
+    shapes, counter = [_shapes(training.batch)], FlopCounterMode(display=False)
+    samples, backwards, waited_s = training.samples, training.backwards, training.data_wait_s
+    with counter:
+        yield
+    counted = training.samples - samples
+    for _ in range(_STEPS - 2):
+        shapes.append(_shapes(training.batch))
+        yield
+    shapes.append(_shapes(training.batch))
+    taken, waited_s = training.samples - samples, training.data_wait_s - waited_s
+    accumulation = max(1, (training.backwards - backwards) // (_STEPS - 1))
+    assert order.hardware is not None
+    facts = WorkloadFacts(
+        batch_size=_batch_size(training, taken, accumulation),
+        fixed_batches=True,
+        uneven_batches=len(set(shapes)) > 1,
+        dataset_len=_dataset_len(training),
+        compiler_problem=compiler_problem(order.hardware),
+        bf16=has_bf16(order.hardware),
+        fp16=has_fp16(order.hardware),
+        flops_per_sample=counter.get_total_flops() / counted if counted else None,
+        loader_samples_per_s=_loader_speed(training, taken, waited_s),
+        world_size=training.world_size,
+        own_settings=_own_settings(training),
+        held=tuple(_held(training)),
+        remarks=tuple(_remarks(training, accumulation)),
+        source_hash=_source_hash(order),
+    )
+    training.wire.send(_with_parts(facts, training))
+    training.rest()
+
+
+def _with_parts(facts: WorkloadFacts, training: "Training") -> WorkloadFacts:
+    """Return the facts with those of the model, the optimizer and the dataset."""
+    model = _model(training)
+    facts = with_model_facts(facts, model, repeated_blocks(model))
+    facts = _with_optimizer(facts, training, model)
+    if training.loader is not None:
+        facts = with_dataset_facts(facts, training.loader.dataset, seed=0)
+    return facts
+
+
+def _with_optimizer(
+    facts: WorkloadFacts, training: "Training", model: nn.Module
+) -> WorkloadFacts:
+    """Return the facts with the implementations that the optimizer takes and does not have."""
+    optimizer = training.optimizer
+    assert optimizer is not None
+    others = [name for name in implementations(optimizer) if not optimizer.defaults.get(name)]
+    return replace(
+        facts,
+        optimizer_class=type(optimizer).__name__,
+        optimizer_impls=tuple(name for name in others if steps_with(optimizer, name, model)),
+        own_step=has_own_step(optimizer),
+        sparse_gradients=gives_sparse_gradients(model),
+    )
+
+
+def _model(training: "Training") -> nn.Module:
+    """Return the root, or the largest of several."""
+    modules = [root.module for root in training.roots]
+    return max(modules, key=lambda module: sum(p.numel() for p in module.parameters()))
+
+
+def _batch_size(training: "Training", samples: int, accumulation: int) -> int:
+    size = getattr(training.loader, "batch_size", None)
+    return int(size or max(1, round(samples / ((_STEPS - 1) * accumulation))))
+
+
+def _dataset_len(training: "Training") -> int | None:
+    dataset = getattr(training.loader, "dataset", None)
+    try:
+        return len(dataset)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _loader_speed(training: "Training", samples: int, waited_s: float) -> float | None:
+    """Return what the loader gives in the training process; with workers it is not known."""
+    if training.loader is None or training.loader.num_workers or waited_s <= 0:
+        return None
+    return samples / waited_s
+
+
+def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
+    plain = dict(batch) if hasattr(batch, "keys") else batch
+    return tuple(tuple(leaf.shape) for leaf in tree_leaves(plain) if isinstance(leaf, Tensor))
+
+
+def _own_settings(training: "Training") -> tuple[tuple[str, Value], ...]:
+    """Return what the script sets by itself, where it is not a knob's first value."""
+    own: dict[str, Value] = {}
+    loader = training.loader
+    if loader is not None:
+        own["workers"] = loader.num_workers
+        if loader.num_workers:
+            own["prefetch"] = int(loader.prefetch_factor or 2)
+        if torch.cuda.is_available():
+            own["pin_memory"] = bool(loader.pin_memory)
+    if training.roots[0].own_autocast is torch.bfloat16:
+        own["precision"] = "bf16"
+    elif training.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest":
+        own["precision"] = "tf32"
+    if training.device.type == "cuda":
+        own["cudnn_benchmark"] = torch.backends.cudnn.benchmark
+    ddp = training.roots[0].outermost
+    if isinstance(ddp, DistributedDataParallel):
+        own["bucket_mb"] = round(ddp.bucket_bytes_cap / 2**20)
+        own["gradient_as_bucket_view"] = ddp.gradient_as_bucket_view
+        own["static_graph"] = ddp.static_graph
+    return tuple(own.items())
+
+
+def _held(training: "Training") -> Iterator[tuple[str, str]]:
+    """Yield the knobs that keep their value under the command, with the reasons."""
+    root = training.roots[0]
+    yield "sharding", _SHARDING
+    yield "cuda_graph", _RECORDED
+    if root.own_autocast is not None:
+        name = str(root.own_autocast).removeprefix("torch.")
+        yield "precision", f"the script computes under its own autocast to {name}"
+    if is_compiled_by_user(root.outermost) or _is_compiled(root.module):
+        for knob in ("compile_mode", "compile_scope", "shape_padding"):
+            yield knob, "the script compiles its model by itself"
+    if training.loader is None:
+        for knob in ("workers", "prefetch", "pin_memory"):
+            yield knob, "the training read no torch DataLoader"
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether `module.compile()` was called on it or on a part of it."""
+    return any(getattr(each, "_compiled_call_impl", None) for each in module.modules())
+
+
+def _remarks(training: "Training", accumulation: int) -> Iterator[str]:
+    names = [type(optimizer).__name__ for optimizer in training.optimizers_stepped]
+    if len(names) > 1:
+        yield (
+            f"the command steps {len(names)} optimizers ({', '.join(names)}); a step is counted "
+            f"when the first of them, {names[0]}, steps"
+        )
+    if accumulation > 1:
+        yield f"the command accumulates gradients over {accumulation} backward passes"
+    if training.loader is None:
+        yield "no DataLoader feeds the training, so samples are those the model is called with"
+
+
+def _source_hash(order: Order) -> str:
+    path = Path(order.home, order.script)
+    content = path.read_bytes() if path.is_file() else b""
+    return hashlib.sha256(content + order.script.encode()).hexdigest()[:16]

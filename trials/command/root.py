@@ -1,0 +1,85 @@
+"""A root: an outermost module that the command trains, with the plan in its forward pass."""
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map_only
+
+from autotune.trials.applying.layout import is_images
+
+if TYPE_CHECKING:
+    from autotune.trials.command.training import Training
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the user's module inside of DDP's and the compiler's wrappers."""
+    while True:
+        inner = module.module if isinstance(module, DistributedDataParallel) else None
+        inner = getattr(module, "_orig_mod", None) if is_compiled_by_user(module) else inner
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
+
+
+def is_compiled_by_user(module: nn.Module) -> bool:
+    """Whether it is what `torch.compile(module)` returns; to import that class takes seconds."""
+    return type(module).__name__ == "OptimizedModule"
+
+
+class Root:
+    """The forward pass of a root: with gradients on as the plan has it, else the user's own.
+
+    It stands in the module's place for `forward`, with the same signature.
+
+    Attributes:
+        module: the user's.
+        outermost: the module as it is called, with its wrappers.
+        eager: the user's forward pass.
+        tuned: the forward pass under the plan.
+        own_autocast: the dtype of the user's own autocast in the first call, or None.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        outermost: nn.Module,
+        eager: Callable[..., Any],
+        tuned: Callable[..., Any],
+        training: "Training",
+        *,
+        image_format: torch.memory_format,
+    ) -> None:
+        self.module, self.outermost = module, outermost
+        self.eager, self.tuned = eager, tuned
+        self._training, self._image_format = training, image_format
+        self.device = next(module.parameters()).device
+        kind = self.device.type
+        is_on = torch.is_autocast_enabled(kind)
+        self.own_autocast = torch.get_autocast_dtype(kind) if is_on else None
+        self.__wrapped__ = eager
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the forward pass."""
+        if not torch.is_grad_enabled():
+            self._training.forward_without_gradients()
+            return self.eager(*args, **kwargs)
+        self._training.forward_begins(self, (args, kwargs))
+        if self._image_format is not torch.preserve_format:
+            args, kwargs = tree_map_only(torch.Tensor, self._formatted, (args, kwargs))
+        return self.tuned(*args, **kwargs)
+
+    def _formatted(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.contiguous(memory_format=self._image_format) if is_images(tensor) else tensor
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., Any]:
+        """Let a copy of the module have the user's forward pass."""
+        forward: Callable[..., Any] = copy.deepcopy(self.module, memo).forward
+        return forward
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a pickle of the module have the user's forward pass."""
+        return getattr, (self.module, "forward")

@@ -1,0 +1,239 @@
+"""The training in a process of a command, as the hooks at torch's boundaries tell of it."""
+
+import contextlib
+import os
+import signal
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader
+
+from autotune.trials.command.changes import Changes
+from autotune.trials.command.root import Root, unwrapped
+from autotune.trials.command.wire import Wire
+
+Course = Callable[["Training"], Iterator[None]]
+"""Makes a generator that begins after the first optimizer step and goes on after each further."""
+
+
+class Training:
+    """The training in this process: its loader, models and optimizer, and what they did.
+
+    Attributes:
+        roots: the outermost modules called with gradients that the optimizers train.
+        optimizer: the first that stepped; its steps are the training's. None: none did yet.
+        loader: the first that was iterated with gradients on; None: none was.
+        loaders_made: how many loaders, where it matters which are beside it.
+        optimizers_stepped: all that took a step, in order.
+        steps: optimizer steps so far.
+        samples: given by the loader so far; without one, taken by the first root.
+        data_wait_s: waited for the loader so far.
+        backwards: backward passes so far.
+        last_loss: of the latest backward pass, detached.
+        batch: the latest that the loader gave.
+        interrupted: whether something else than training ran since this was last set to False:
+            a forward pass without gradients, another loader, or a checkpoint that was saved.
+    """
+
+    def __init__(self, changes: Changes, wire: Wire, course: Course | None) -> None:
+        self.changes, self.wire = changes, wire
+        self._course_of = course
+        self._course: Iterator[None] | None = None
+        self.started_at = time.perf_counter()
+        self.first_forward_at = self.started_at
+        self.roots: list[Root] = []
+        self.optimizer: Optimizer | None = None
+        self.optimizers_stepped: list[Optimizer] = []
+        self.loader: DataLoader[Any] | None = None
+        self.steps = self.samples = self.backwards = 0
+        self.data_wait_s = 0.0
+        self.last_loss: Tensor | None = None
+        self.batch: Any = None
+        self.interrupted = False
+        self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._owned: set[int] = set()
+        self._owned_by = -1
+        self._inside = False
+        self._is_searching = True
+        self._is_resting = False
+        self._counts_roots = False
+
+    # What the hooks tell.
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """Note an optimizer, whose parameters are trained."""
+        self._made.add(optimizer)
+        self._owned_by = -1
+
+    def iterates(self, loader: DataLoader[Any]) -> bool:
+        """Whether a loader that begins to give batches feeds the training; apply the plan to it."""
+        is_training = torch.is_grad_enabled() and len(self._made) > 0
+        if self.roots and not any(root.module.training for root in self.roots):
+            is_training = False
+        if not is_training:
+            self.interrupted = True
+            return False
+        if self.loader is None:
+            self.loader = loader
+        self.changes.apply_to_loader(loader)
+        return loader is self.loader or type(loader) is type(self.loader)
+
+    def took_batch(self, batch: Any, waited_s: float) -> None:
+        """Count a batch that the training loader gave, and the seconds that it took."""
+        self.data_wait_s += waited_s
+        self.batch = batch
+        if not self._counts_roots:
+            self.samples += samples_in(batch, self.loader)
+
+    def enters(self, module: nn.Module) -> bool:
+        """Whether a module that is called is a new root; apply the plan to it if so."""
+        if self._inside or not torch.is_grad_enabled() or not self._is_owned(module):
+            return False
+        inner = unwrapped(module)
+        if all(root.module is not inner for root in self.roots):
+            self._adopt(module, inner)
+        self._inside = True
+        return True
+
+    def leaves(self) -> None:
+        """Note that the call of a root has returned."""
+        self._inside = False
+
+    def _is_owned(self, module: nn.Module) -> bool:
+        if self._owned_by != len(self._made):
+            self._owned = {
+                id(p) for made in self._made for g in made.param_groups for p in g["params"]
+            }
+            self._owned_by = len(self._made)
+        return any(id(parameter) in self._owned for parameter in module.parameters())
+
+    def _adopt(self, outermost: nn.Module, module: nn.Module) -> None:
+        if not self.roots:
+            self.first_forward_at = time.perf_counter()
+            self._counts_roots = self.loader is None
+            if self._course_of is not None and self.rank == 0:
+                self._course = self._course_of(self)
+                self.wire.first_step()
+        with self._failing_the_trial():
+            self.roots.append(self.changes.apply_to_model(outermost, module, self))
+
+    def forward_begins(self, root: Root, arguments: Any) -> None:
+        """Note that a root is called with gradients on."""
+        if self._counts_roots and root is self.roots[0]:
+            self.samples += samples_in(arguments, None)
+        self.changes.enter_autocast(root.device)
+
+    def forward_without_gradients(self) -> None:
+        """Note that a root is called with gradients off, as validation does."""
+        self.changes.leave_autocast()
+        self.interrupted = True
+
+    def backward_begins(self, tensors: Any) -> None:
+        """Note a backward pass from these tensors."""
+        self.changes.leave_autocast()
+        if self._inside:  # a backward pass inside of a forward pass, as for a gradient penalty
+            return
+        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+        if isinstance(first, Tensor) and first.numel() == 1:
+            self.last_loss = first.detach()
+        self.backwards += 1
+
+    def saves(self) -> None:
+        """Note that a checkpoint is saved."""
+        self.interrupted = True
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """Count a step of an optimizer, and go on with the course after one of the training's."""
+        self.changes.leave_autocast()
+        if not self.roots:
+            return
+        if all(optimizer is not other for other in self.optimizers_stepped):
+            self.optimizers_stepped.append(optimizer)
+        if self.optimizer is None:
+            self.optimizer = optimizer
+        if optimizer is not self.optimizer:
+            return
+        self.steps += 1
+        if self._course is None or self._is_resting:
+            return
+        with self._failing_the_trial():
+            next(self._course, None)
+
+    # What courses ask.
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether there may be roots that have not been seen: until the second step."""
+        return self.steps < 2
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among those that train together."""
+        if dist.is_available() and dist.is_initialized():
+            return dist.get_rank()
+        return int(os.environ.get("RANK", "0"))
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes that train together."""
+        if dist.is_available() and dist.is_initialized():
+            return dist.get_world_size()
+        return int(os.environ.get("WORLD_SIZE", "1"))
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the first root."""
+        return self.roots[0].device
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def loss(self) -> float:
+        """Return the latest loss; NaN where no backward pass began at a scalar."""
+        return float("nan") if self.last_loss is None else self.last_loss.float().item()
+
+    def rest(self) -> NoReturn:
+        """Stop training, and wait to be killed: what comes next is not for half a training."""
+        self._is_resting = True
+        while True:
+            signal.pause()
+
+    @contextlib.contextmanager
+    def _failing_the_trial(self) -> Iterator[None]:
+        """Report an exception of ours as the trial's result, so that no script can catch it."""
+        try:
+            yield
+        except Exception as error:
+            if self.wire.fails(error):
+                self.rest()
+            raise
+
+
+def samples_in(batch: Any, loader: Any) -> int:
+    """Return the samples of a batch: the first dimension of its first tensor.
+
+    A tensor that is longer than the loader's batch holds no sample for each row, as in a batch of
+    graphs; then it is the loader's.
+    """
+    size = getattr(loader, "batch_size", None)
+    leaves = (leaf for leaf in tree_leaves(_plain(batch)) if isinstance(leaf, Tensor))
+    first = next((leaf.shape[0] for leaf in leaves if leaf.dim() > 0), None)
+    if first is None or (size is not None and first > size):
+        return int(size or 1)
+    return int(first)
+
+
+def _plain(batch: Any) -> Any:
+    """Return a batch of a library's mapping class as a dict, which torch's trees can walk."""
+    if hasattr(batch, "keys") and not isinstance(batch, dict):
+        return {key: batch[key] for key in batch.keys()}  # noqa: SIM118  it may be no mapping
+    return batch
