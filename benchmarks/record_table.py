@@ -32,7 +32,7 @@ from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
 from autotune.dispatch.table import Table, append_result, read_table, start_table  # noqa: E402
 from autotune.search_space.space import NAMED_IN_FULL, build_space  # noqa: E402
 from autotune.trials.diagnosis import DiagnosisRequest  # noqa: E402
-from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
+from autotune.trials.request import ProbeRequest, Protocol, TrialRequest  # noqa: E402
 from autotune.trials.result import Purpose  # noqa: E402
 
 TABLES = Path(__file__).parent / "tables"
@@ -50,7 +50,14 @@ def main():
         LocalCluster(hardware) as cluster,
         RayRunner(cluster, log_dir=logs, entry="benchmarks.cold_trial:run") as runner,
     ):
-        cluster.start_probe(workload, args.seed)
+        cluster.start_probe(
+            ProbeRequest(
+                workload_path=str(workload),
+                working_dir=str(Path.cwd()),
+                hardware=cluster.hardware,
+                seed=args.seed,
+            )
+        )
         runner.start()
         path = open_table(args, one_device(hardware), cluster.facts(300.0))
         # An earlier recording goes on in its own space, as later versions may have more knobs.

@@ -26,7 +26,7 @@ from autotune.cli.parsing import parse_budget  # noqa: E402
 from autotune.dispatch.clusters import LocalCluster  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
 from autotune.search_space.space import Narrowing, build_space  # noqa: E402
-from autotune.trials.request import Protocol, TrialRequest  # noqa: E402
+from autotune.trials.request import ProbeRequest, Protocol, TrialRequest  # noqa: E402
 from autotune.trials.result import Purpose  # noqa: E402
 
 CHANGES = [
@@ -78,7 +78,14 @@ def measure(args):
     workload = REPOSITORY / "examples" / f"{args.example}.py"
     logs = Path(tempfile.mkdtemp(prefix="side-by-side-"))
     with LocalCluster(this_machine(1)) as cluster, RayRunner(cluster, log_dir=logs) as runner:
-        cluster.start_probe(workload, 0)
+        cluster.start_probe(
+            ProbeRequest(
+                workload_path=str(workload),
+                working_dir=str(Path.cwd()),
+                hardware=cluster.hardware,
+                seed=0,
+            )
+        )
         runner.start()
         space = build_space(cluster.facts(300.0), runner.hardware, Narrowing())
         plans = [space.plan(changes) for changes in CHANGES]

@@ -45,6 +45,7 @@ class WorkloadFacts:
         loader_busy_share: share of its time that the loader keeps a core busy and does not wait.
         imports: installed modules that the workload uses; processes import them before a trial.
         command: the command that trains; None: the workload has functions to train with.
+        arguments: of the command line, for a workload's functions to read in `sys.argv`.
         own_settings: the values of knobs that the command sets by itself: those of its baseline.
         held: knobs that keep their baseline value under the command, each with the reason.
         world_size: processes that train together in the command.
@@ -84,6 +85,7 @@ class WorkloadFacts:
     loader_busy_share: float = 1.0
     imports: tuple[str, ...] = ()
     command: Command | None = None
+    arguments: tuple[str, ...] = ()
     own_settings: tuple[tuple[str, Value], ...] = ()
     held: tuple[tuple[str, str], ...] = ()
     world_size: int = 1
@@ -103,6 +105,7 @@ class WorkloadFacts:
         plain["user_knobs"] = tuple((n, tuple(v)) for n, v in values["user_knobs"].items())
         if plain.get("command") is not None:
             plain["command"] = Command.from_dict(plain["command"])
+        plain["arguments"] = tuple(plain.get("arguments", ()))
         for pairs in ("own_settings", "held"):
             plain[pairs] = tuple((name, value) for name, value in plain.get(pairs, ()))
         plain["optimizer_impls"] = tuple(values["optimizer_impls"])

@@ -103,7 +103,7 @@ class _Trial(abc.ABC):
         self.device = device_of(request.place, request.device_kind)
         if request.device_kind == "cuda" and request.memory_limit_bytes is not None:
             _limit_device_memory(self.device, request.memory_limit_bytes)
-        self.workload = load_workload(Path(request.workload_path))
+        self.workload = load_workload(Path(request.workload_path), request.arguments)
 
 
 class _Measurement(_Trial):

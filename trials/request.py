@@ -99,6 +99,7 @@ class TrialRequest:
         memory_limit_bytes: the device memory that each rank may reserve; None: all of it.
         place: which rank of the trial this process is.
         command: the command that trains; None: the workload's functions do.
+        arguments: what `sys.argv` holds beside the workload's name while it is imported.
     """
 
     number: int
@@ -118,6 +119,7 @@ class TrialRequest:
     memory_limit_bytes: int | None = None
     place: RankPlace = field(default_factory=RankPlace)
     command: Command | None = None
+    arguments: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` reads them back."""
@@ -146,6 +148,7 @@ class TrialRequest:
                 "diagnosis": diagnosis and DiagnosisRequest(**diagnosis),
                 "place": RankPlace(**values["place"]),
                 "command": command and Command.from_dict(command),
+                "arguments": tuple(values.get("arguments", ())),
             }
         )
 
@@ -159,6 +162,7 @@ class ProbeRequest:
         working_dir: where the user typed the command.
         hardware: on which trials will run.
         command: the command to observe for a few steps; None: the workload's functions are called.
+        arguments: see `TrialRequest`.
     """
 
     workload_path: str
@@ -166,6 +170,7 @@ class ProbeRequest:
     hardware: Hardware
     seed: int = 0
     command: Command | None = None
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

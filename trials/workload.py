@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -38,7 +38,7 @@ class Workload:
     """The user's functions and constants, by the names that model.py gives them.
 
     Optional ones that it does not define are None. `knobs` maps the user's own knobs to their
-    values, baseline first.
+    values, baseline first; `arguments` are those that its file was imported with.
     """
 
     path: Path
@@ -54,6 +54,7 @@ class Workload:
     global_batch_size: int | None
     tokens_per_sample: int | None
     knobs: Mapping[str, tuple[Value, ...]]
+    arguments: tuple[str, ...] = ()
 
     def model(self, values: Mapping[str, Value]) -> nn.Module:
         """Build the model with the user's own knobs.
@@ -81,7 +82,8 @@ def load_workload(path: Path, arguments: Sequence[str] = ()) -> Workload:
     """
     if not path.is_file():
         raise WorkloadError(f"there is no file {path}; give the path of your model.py")
-    return read_workload(_import(path, arguments), path)
+    workload = read_workload(_import(path, arguments), path)
+    return replace(workload, arguments=tuple(arguments))
 
 
 def load_again(workload: Workload) -> Workload:
@@ -92,7 +94,7 @@ def load_again(workload: Workload) -> Workload:
     for name in own_modules(workload.path):
         if name.partition(".")[0] not in _NEVER_RELOADED:
             del sys.modules[name]
-    return load_workload(workload.path)
+    return load_workload(workload.path, workload.arguments)
 
 
 def own_modules(path: Path) -> dict[str, Path]:

@@ -1,11 +1,11 @@
 """What `autotune run` was asked, as plain values."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from autotune.agent.objectives.objective import Objective
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.search_space.space import Narrowing
+from autotune.search_space.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +13,7 @@ class TuneRequest:
     """What `autotune run` was asked.
 
     Attributes:
-        workload: absolute path of the user's model.py.
+        target: what to tune.
         budget_s: wall clock from `started_at` to the end.
         objective: gives plans the value to maximise.
         num_ranks: devices of each trial; a CPU process stands for one where there are no GPUs.
@@ -29,7 +29,7 @@ class TuneRequest:
         seed: of parameters, data order and the sampler.
     """
 
-    workload: Path
+    target: Target
     budget_s: float
     objective: Objective = FASTEST
     num_ranks: int = 1

@@ -181,6 +181,8 @@ class Search:
             give_up_cause=give_up_cause,
             memory_limit_bytes=self._settings.max_memory_bytes,
             place=RankPlace(world_size=proposal.num_ranks),
+            command=self._history.space.facts.command,
+            arguments=self._history.space.facts.arguments,
         )
 
     def _collect(self, finished: list[Finished]) -> None:

@@ -18,14 +18,16 @@ from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget, SystemClock
 from autotune.dispatch.clusters import LocalCluster, SharedCluster
 from autotune.errors import NothingRanError, UsageError, WorkloadError
+from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import NAMED_IN_FULL, Narrowing, Space, build_space
+from autotune.search_space.target import Target
 from autotune.storage.driver import lives, pid_of, this_driver
 from autotune.storage.records import NewRun, RunRecord, RunState
 from autotune.storage.sql import SqlStore, open_store
 from autotune.trials.diagnosis import DiagnosisRequest
-from autotune.trials.request import Deadlines, RankPlace, TrialRequest
+from autotune.trials.request import Deadlines, ProbeRequest, RankPlace, TrialRequest
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
 LOG_DIR = Path("autotune-logs")
@@ -37,9 +39,9 @@ _PATIENCE_S = (
 
 
 def look_at(
-    workload: Path, narrowing: Narrowing, *, num_ranks: int = 1, seed: int = 0
+    target: Target, narrowing: Narrowing, *, num_ranks: int = 1, seed: int = 0
 ) -> tuple[Hardware, Spaces]:
-    """Return the machine, and the spaces of the workload on it.
+    """Return the machine, and the spaces of the target on it.
 
     Raises:
         WorkloadError: when the workload breaks its contract.
@@ -47,8 +49,9 @@ def look_at(
     """
     hardware = this_machine(num_ranks)
     with LocalCluster(hardware) as cluster:
-        cluster.start_probe(workload, seed)
+        cluster.start_probe(_probe_request(target, hardware, seed))
         facts = cluster.facts(PROBE_TIMEOUT_S)
+    _check_ranks(facts, num_ranks)
     return hardware, spaces_of(facts, hardware, narrowing, num_ranks)
 
 
@@ -74,7 +77,7 @@ def tune(
         closing(open_store(request.storage)) as store,
         _open_cluster(request) as cluster,
     ):
-        cluster.start_probe(request.workload, request.seed)
+        cluster.start_probe(_probe_request(request.target, cluster.hardware, request.seed))
         # Seconds of imports, while the probe looks at the workload.
         from autotune.agent.search import Search  # noqa: PLC0415
         from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415
@@ -82,6 +85,7 @@ def tune(
         with RayRunner(cluster, log_dir=log_dir) as runner:
             runner.start()
             facts = cluster.facts(request.budget_s)
+            _check_ranks(facts, request.num_ranks)
             spaces = spaces_of(facts, cluster.hardware, request.narrowing, request.num_ranks)
             run = _open_run(store, request, cluster.hardware, spaces.whole)
             budget = Budget(
@@ -111,6 +115,30 @@ def tune(
         return store.run(str(run.id))
 
 
+def _probe_request(target: Target, hardware: Hardware, seed: int) -> ProbeRequest:
+    return ProbeRequest(
+        workload_path=str(target.path),
+        working_dir=str(Path.cwd()),
+        hardware=hardware,
+        seed=seed,
+        command=target.command,
+        arguments=target.arguments,
+    )
+
+
+def _check_ranks(facts: WorkloadFacts, num_ranks: int) -> None:
+    """Raise an error where a command starts another number of ranks than a trial has devices.
+
+    Raises:
+        UsageError: with the number to give.
+    """
+    if facts.command is not None and facts.world_size != num_ranks:
+        raise UsageError(
+            f"the command trains with {facts.world_size} processes together, and --gpus-per-trial "
+            f"is {num_ranks}; give --gpus-per-trial {facts.world_size}"
+        )
+
+
 def _compiled_earlier(
     store: SqlStore, run: RunRecord, request: TuneRequest
 ) -> tuple[MeasuredPlan, ...]:
@@ -120,15 +148,17 @@ def _compiled_earlier(
 def _open_cluster(request: TuneRequest) -> LocalCluster | SharedCluster:
     if request.ray_address is None:
         return LocalCluster(this_machine(request.num_ranks))
+    if request.target.command is not None:
+        raise UsageError("a command is tuned on this machine only; leave --ray-address out")
     cluster = SharedCluster(
-        request.ray_address, num_ranks=request.num_ranks, workload=request.workload
+        request.ray_address, num_ranks=request.num_ranks, workload=request.target.path
     )
     check_devices(cluster.hardware, request.num_ranks, "the cluster has")
     return cluster
 
 
 def measure_plan(
-    workload: Path,
+    target: Target,
     values: dict[str, Value],
     *,
     num_ranks: int = 1,
@@ -138,7 +168,7 @@ def measure_plan(
     """Measure one plan in fresh processes; return the plan, the baseline and the result.
 
     Args:
-        workload: absolute path of the user's model.py.
+        target: what to measure.
         values: knobs of the plan; the rest is the baseline's.
         num_ranks: devices, with a process each.
         seed: of parameters and data order.
@@ -153,22 +183,25 @@ def measure_plan(
 
     hardware = this_machine(num_ranks)
     with LocalCluster(hardware) as cluster, RayRunner(cluster, log_dir=_log_dir()) as runner:
-        cluster.start_probe(workload, seed)
+        cluster.start_probe(_probe_request(target, hardware, seed))
         runner.start()
         facts = cluster.facts(PROBE_TIMEOUT_S)
+        _check_ranks(facts, num_ranks)
         space = build_space(facts, hardware, NAMED_IN_FULL, num_ranks)
         plan = space.plan(values)
         request = TrialRequest(
             number=1,
             plan=plan,
             purpose=Purpose.MEASURE,
-            workload_path=str(workload),
+            workload_path=str(target.path),
             working_dir=str(Path.cwd()),
             device_kind=hardware.device_kind,
             seed=seed,
             deadlines=Deadlines.within(_PATIENCE_S),
             diagnosis=diagnosis,
             place=RankPlace(world_size=num_ranks),
+            command=facts.command,
+            arguments=facts.arguments,
         )
         runner.submit(request)
         while not (finished := runner.wait(1.0)):
@@ -210,7 +243,7 @@ def _open_run(
         NewRun(
             key=key,
             name=request.name,
-            workload_path=str(request.workload),
+            workload_path=str(request.target.path),
             workload_hash=space.facts.source_hash,
             hardware=hardware.to_dict(),
             facts=space.facts.to_dict(),
@@ -226,7 +259,9 @@ def _key(request: TuneRequest, hardware: Hardware, space: Space) -> str:
     """Return a hash that is equal for two runs if one may continue the other."""
     domains = [(d.knob.name, d.values) for d in space.domains]
     parts = [
-        str(request.workload),
+        str(request.target.path),
+        space.facts.command and space.facts.command.argv,
+        space.facts.arguments,
         space.facts.source_hash,
         hardware.fingerprint,
         domains,

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from autotune.cli.diagnosis import print_diagnosis
+from autotune.cli.invocation import invocation_of
 from autotune.cli.measure import speed_facts
 from autotune.cli.options import AsJson, Fix, Model, PlanToMeasure
 from autotune.cli.output import print_facts, print_json
-from autotune.cli.parsing import absolute, parse_fixed
+from autotune.cli.parsing import parse_fixed
 from autotune.errors import UsageError
 from autotune.export.plan_file import load_plan_file
 from autotune.search_space.plan import Value
@@ -19,7 +20,8 @@ from autotune.trials.diagnosis import DiagnosisRequest
 
 
 def diagnose(
-    model: Model,
+    context: typer.Context,
+    model: Model = None,
     *,
     plan: PlanToMeasure = None,
     fix: Fix = None,
@@ -32,11 +34,16 @@ def diagnose(
     """Find what limits a training step of MODEL, with the evidence and what to do about it."""
     from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
 
+    invocation = invocation_of(context)
+    if model is None:
+        raise UsageError(
+            "`autotune diagnose` needs a model.py with functions; a command is measured with "
+            "`autotune measure -- COMMAND`, and `autotune run -- COMMAND` says what it waits for"
+        )
+    target = invocation.target(model)
     values = _values(plan) | dict(parse_fixed(fix))
     request = DiagnosisRequest(trace_path=_trace_path(trace), explain_graphs=True)
-    measured_plan, baseline, result = measure_plan(
-        absolute(model), values, seed=seed, diagnosis=request
-    )
+    measured_plan, baseline, result = measure_plan(target, values, seed=seed, diagnosis=request)
     assert result.measurement is not None
     assert result.diagnosis is not None
     diagnosis = result.diagnosis.to_dict()

@@ -10,7 +10,9 @@ import typer
 from autotune.cli.dashboard import dashboard
 from autotune.cli.diagnose import diagnose
 from autotune.cli.doctor import doctor
+from autotune.cli.exec import exec_
 from autotune.cli.export import export
+from autotune.cli.invocation import Invocation, split
 from autotune.cli.measure import measure
 from autotune.cli.query import query
 from autotune.cli.run import run
@@ -30,6 +32,7 @@ app = typer.Typer(
 )
 for command in (
     run,
+    exec_,
     space,
     measure,
     diagnose,
@@ -41,7 +44,7 @@ for command in (
     dashboard,
     doctor,
 ):
-    app.command(command.__name__)(command)
+    app.command(command.__name__.rstrip("_"))(command)
 
 
 def main() -> NoReturn:
@@ -56,7 +59,9 @@ def run_command_line(started_at: float | None = None) -> int:
         started_at: when a budget began, on `time.monotonic()`; None: now.
     """
     try:
-        app(obj=time.monotonic() if started_at is None else started_at)
+        words, behind = split(sys.argv[1:])
+        began_at = time.monotonic() if started_at is None else started_at
+        app(args=words, obj=Invocation(started_at=began_at, behind=behind))
     except AutotuneError as error:
         _print_error(error)
         return error.exit_code

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.options import AsJson, Fix, Model, PlanToMeasure
+from autotune.cli.invocation import invocation_of
+from autotune.cli.options import AsJson, Bind, Fix, Model, OutputFlag, PlanToMeasure
 from autotune.cli.output import print_facts, print_json
-from autotune.cli.parsing import absolute, parse_fixed
+from autotune.cli.parsing import parse_fixed
 from autotune.errors import UsageError
 from autotune.export.contents import PlanFile
 from autotune.export.plan_file import load_plan_file
@@ -17,8 +18,11 @@ from autotune.trials.result import Measurement
 
 
 def measure(
-    model: Model,
+    context: typer.Context,
+    model: Model = None,
     *,
+    bind: Bind = None,
+    output_flag: OutputFlag = None,
     plan: PlanToMeasure = None,
     fix: Fix = None,
     gpus_per_trial: Annotated[
@@ -30,13 +34,14 @@ def measure(
     """Measure the throughput of one plan in fresh processes, with its 95 % interval."""
     from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
 
+    invocation = invocation_of(context)
     file = load_plan_file(plan) if plan else None
     values: dict[str, Value] = dict(file.plan.values) if file else {}
     values |= dict(parse_fixed(fix))
     num_ranks = gpus_per_trial or (file and file.ranks) or 1
     _check_ranks(file, num_ranks)
     measured_plan, baseline, result = measure_plan(
-        absolute(model), values, num_ranks=num_ranks, seed=seed
+        invocation.target(model, bind, output_flag), values, num_ranks=num_ranks, seed=seed
     )
     assert result.measurement is not None
     if as_json:

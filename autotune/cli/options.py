@@ -7,7 +7,21 @@ import typer
 
 from autotune.errors import UsageError
 
-Model = Annotated[Path, typer.Argument(help="The workload: your model.py.")]
+Model = Annotated[
+    Path | None,
+    typer.Argument(
+        help="The workload: your model.py; or, instead, `-- COMMAND`: any command that trains.",
+        show_default=False,
+    ),
+]
+Bind = Annotated[
+    list[str] | None,
+    typer.Option("--bind", help="Let an argument of COMMAND set a knob: batch_size=--batch-size."),
+]
+OutputFlag = Annotated[
+    list[str] | None,
+    typer.Option("--output-flag", help="An argument of COMMAND that names a folder it writes to."),
+]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or id, or `last`.")]
 Storage = Annotated[
     str | None,

@@ -14,20 +14,22 @@ from rich.console import Console
 from autotune.agent.objectives.objective import ObjectiveName
 from autotune.agent.objectives.stored import objective_from
 from autotune.agent.request import TuneRequest
+from autotune.cli.invocation import invocation_of
 from autotune.cli.live import LiveTable
 from autotune.cli.options import (
     Allow,
     AsJson,
+    Bind,
     Fix,
     GpusPerTrial,
     Knobs,
     Model,
+    OutputFlag,
     Storage,
     WidestNumerics,
 )
 from autotune.cli.output import print_json, print_lines
 from autotune.cli.parsing import (
-    absolute,
     parse_budget,
     parse_narrowing,
     parse_objective,
@@ -46,8 +48,10 @@ from autotune.storage.records import RunRecord, RunState
 
 def run(
     context: typer.Context,
-    model: Model,
+    model: Model = None,
     *,
+    bind: Bind = None,
+    output_flag: OutputFlag = None,
     budget: Annotated[
         str, typer.Option(help="Wall-clock time, such as 90s, 15m or 1h30m.")
     ] = "15m",
@@ -94,13 +98,18 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the fastest way to train MODEL on this machine, or the best by another objective."""
+    """Find the fastest way to train on this machine, or the best by another objective.
+
+    Tunes the functions of MODEL, or a training script as it is:
+    `autotune run --budget 15m -- python train.py --epochs 3`.
+    """
+    invocation = invocation_of(context)
     request = TuneRequest(
-        workload=absolute(model),
+        target=invocation.target(model, bind, output_flag),
         budget_s=parse_budget(budget),
         objective=parse_objective(objective, train_samples, min_throughput),
         num_ranks=gpus_per_trial,
-        started_at=context.obj,
+        started_at=invocation.started_at,
         max_trials=trials,
         narrowing=parse_narrowing(knobs, fix, allow, numerics),
         max_memory_bytes=parse_size(max_memory),
@@ -204,7 +213,7 @@ def _preview(request: TuneRequest, *, as_json: bool) -> None:
     from autotune.agent.session import look_at  # noqa: PLC0415  the same
 
     hardware, spaces = look_at(
-        request.workload, request.narrowing, num_ranks=request.num_ranks, seed=request.seed
+        request.target, request.narrowing, num_ranks=request.num_ranks, seed=request.seed
     )
     space = spaces.whole
     objective = request.objective

@@ -2,24 +2,32 @@
 
 from typing import Any
 
+import typer
+
+from autotune.cli.invocation import invocation_of
 from autotune.cli.options import (
     Allow,
     AsJson,
+    Bind,
     Fix,
     GpusPerTrial,
     Knobs,
     Model,
+    OutputFlag,
     WidestNumerics,
 )
 from autotune.cli.output import print_json, print_lines
-from autotune.cli.parsing import absolute, parse_narrowing
+from autotune.cli.parsing import parse_narrowing
 from autotune.search_space.plan import spell
 from autotune.search_space.space import Space
 
 
 def space(
-    model: Model,
+    context: typer.Context,
+    model: Model = None,
     *,
+    bind: Bind = None,
+    output_flag: OutputFlag = None,
     knobs: Knobs = None,
     fix: Fix = None,
     allow: Allow = None,
@@ -27,17 +35,19 @@ def space(
     gpus_per_trial: GpusPerTrial = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Show the knobs that may vary for MODEL on this machine, and why the others may not."""
+    """Show the knobs that may vary here, for MODEL or `-- COMMAND`, and why the others may not."""
     from autotune.agent.session import look_at  # noqa: PLC0415  `--help` needs no ray
 
+    invocation = invocation_of(context)
+    target = invocation.target(model, bind, output_flag)
     narrowing = parse_narrowing(knobs, fix, allow, numerics)
-    hardware, spaces = look_at(absolute(model), narrowing, num_ranks=gpus_per_trial)
+    hardware, spaces = look_at(target, narrowing, num_ranks=gpus_per_trial)
     found = spaces.whole
     if as_json:
         print_json({"hardware": hardware.to_dict(), **space_document(found)})
         return
     ranks = f", {found.num_ranks} in a trial" if found.num_ranks > 1 else ""
-    print_lines(f"{model} on {hardware.num_devices} x {hardware.device_name}{ranks}")
+    print_lines(f"{target.path.name} on {hardware.num_devices} x {hardware.device_name}{ranks}")
     facts = found.facts
     blocks = f"{facts.num_blocks} blocks of {facts.block_class}" if facts.num_blocks else "none"
     print_lines(f"{facts.num_parameters:,} parameters; repeated blocks: {blocks}")

@@ -32,8 +32,8 @@ class Cluster(Protocol):
     def imports(self) -> tuple[str, ...]:
         """The modules to import before a trial; after the probe also those of the workload."""
 
-    def start_probe(self, workload: Path, seed: int) -> None:
-        """Start to probe the workload, and return at once; `facts` waits for the result.
+    def start_probe(self, request: ProbeRequest) -> None:
+        """Start to probe a workload, and return at once; `facts` waits for the result.
 
         Raises:
             WorkloadError: when there is no such file.
@@ -89,12 +89,14 @@ class LocalCluster:
         """See `Cluster`."""
         return self._imports
 
-    def start_probe(self, workload: Path, seed: int) -> None:
+    def start_probe(self, request: ProbeRequest) -> None:
         """See `Cluster`."""
-        request = _probe_request(workload, self._hardware, seed)
-        self._import(TRIAL_IMPORTS)
+        in_functions = request.command is None  # a command imports what it needs by itself
+        if in_functions:
+            self._import(TRIAL_IMPORTS)
         self._probe = self._exit_stack.enter_context(Probe(self._server, request))
-        self._import(COMPILER_IMPORTS)
+        if in_functions:
+            self._import(COMPILER_IMPORTS)
 
     def facts(self, timeout_s: float) -> WorkloadFacts:
         """See `Cluster`."""
@@ -192,11 +194,10 @@ class SharedCluster:
         """See `Cluster`."""
         return self._imports
 
-    def start_probe(self, workload: Path, seed: int) -> None:
+    def start_probe(self, request: ProbeRequest) -> None:
         """See `Cluster`."""
         from autotune.dispatch.remote_probe import RemoteProbe  # noqa: PLC0415
 
-        request = _probe_request(workload, self.hardware, seed)
         self._imports = (*TRIAL_IMPORTS, *COMPILER_IMPORTS)
         self._probe = RemoteProbe(self.open_slots()[0].actor, request)
 
@@ -238,12 +239,3 @@ class SharedCluster:
     def __exit__(self, *exception: object) -> None:
         """Close it."""
         self.close()
-
-
-def _probe_request(workload: Path, hardware: Hardware, seed: int) -> ProbeRequest:
-    return ProbeRequest(
-        workload_path=str(workload.absolute()),
-        working_dir=str(Path.cwd()),
-        hardware=hardware,
-        seed=seed,
-    )

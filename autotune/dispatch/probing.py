@@ -15,6 +15,7 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.trials.request import ProbeRequest, Rejection
 
 PROBE = "autotune.trials.probing.probe:answer"
+OBSERVE = "autotune.trials.command.launch:observe_command"
 _TAIL_CHARS = 4000
 
 
@@ -23,7 +24,8 @@ class ProbeJob(abc.ABC):
 
     def __init__(self, request: ProbeRequest, log: str) -> None:
         self._path = Path(request.workload_path)
-        self._job = Job(entry=PROBE, argument=request, log=log, token=new_token())
+        entry = PROBE if request.command is None else OBSERVE
+        self._job = Job(entry=entry, argument=request, log=log, token=new_token())
 
     def facts(self, timeout_s: float) -> WorkloadFacts:
         """Return what the process found; nothing that it started is left then.
@@ -48,7 +50,8 @@ class Probe(ProbeJob):
     """
 
     def __init__(self, server: ForkServerProcess, request: ProbeRequest) -> None:
-        check_file(Path(request.workload_path))
+        if request.command is None:
+            check_file(Path(request.workload_path))
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-probe-")
         super().__init__(request, log=str(Path(self._folder.name, "log")))
         self._forked = ForkedJob(server.address, self._job)

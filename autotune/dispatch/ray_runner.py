@@ -24,6 +24,7 @@ from autotune.trials.request import RankPlace, TrialRequest
 from autotune.trials.result import Outcome
 
 DEFAULT_ENTRY = "autotune.trials.rank:run_trial"
+COMMAND_ENTRY = "autotune.trials.command.launch:run_command"
 # For a slot to clean up: killing takes 10 s at most, waiting for device memory another 10 s.
 CLEAN_UP_TIMEOUT_S = 60.0
 MAX_POLL_S = 1.0  # between checks of deadlines and of Ray itself
@@ -96,8 +97,11 @@ class RayRunner:
         places = self._places(slots, chosen)
         started_at = self._clock.now()  # waiting for Ray to start is not the trial's time
         visible = visible_devices([slots[index].place for index in chosen])
+        # A command starts its ranks by itself, on the cores of all of them.
+        shared = frozenset().union(*(slots[index].cores for index in chosen))
+        cores = None if request.command is None else shared
         ranks = [
-            self._launch(replace(request, place=place), slots, index, devices)
+            self._launch(replace(request, place=place), slots, index, devices, cores)
             for index, place, devices in zip(chosen, places, visible, strict=True)
         ]
         self._running.append(RunningTrial(request=request, ranks=ranks, started_at=started_at))
@@ -130,16 +134,21 @@ class RayRunner:
         ]
 
     def _launch(
-        self, request: TrialRequest, slots: Slots, index: int, devices: str | None
+        self,
+        request: TrialRequest,
+        slots: Slots,
+        index: int,
+        devices: str | None,
+        cores: frozenset[int] | None,
     ) -> RunningRank:
         slot, token = slots[index], new_token()
         log = log_path(self._log_dir, request.number, request.place.rank)
         job = Job(
-            entry=self._entry,
+            entry=self._entry if request.command is None else COMMAND_ENTRY,
             argument=request,
             log=str(log),
             token=token,
-            cores=slot.cores,
+            cores=cores or slot.cores,
             visible_devices=devices,
         )
         stream = slot.actor.run.remote(job)

@@ -7,6 +7,7 @@ from typing import Self
 
 from autotune.dispatch.mark import NO_TRIAL, new_token
 from autotune.dispatch.reaper import RUN_VARIABLE, TRIAL_VARIABLE, kill_all
+from autotune.trials.command.order import SCRATCH_VARIABLE
 
 
 class RunResources:
@@ -22,7 +23,11 @@ class RunResources:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that a process of the run must start with; see `mark_process`."""
-        return {RUN_VARIABLE: self.token, TRIAL_VARIABLE: NO_TRIAL}
+        return {
+            RUN_VARIABLE: self.token,
+            TRIAL_VARIABLE: NO_TRIAL,
+            SCRATCH_VARIABLE: str(self.folder),
+        }
 
     def close(self) -> None:
         """Kill the processes and remove the folder. Safe to call twice."""

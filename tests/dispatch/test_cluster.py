@@ -15,7 +15,7 @@ from autotune.dispatch.clusters import SharedCluster
 from autotune.dispatch.ray_runner import RayRunner
 from autotune.errors import ClusterError, WorkloadError
 from autotune.trials.cause import Cause
-from autotune.trials.request import RankPlace, TrialRequest
+from autotune.trials.request import ProbeRequest, RankPlace, TrialRequest
 from autotune.trials.result import Outcome
 from tests.dispatch.conftest import add_node, build_request
 from tests.trials.conftest import TINY
@@ -164,7 +164,14 @@ def test_nothing_answers(workload):
 
 def test_the_workload_is_looked_at_on_a_node(site, cluster, workload):
     """Its facts come from there; a missing file is noticed before."""
-    site.start_probe(workload, seed=0)
+    site.start_probe(
+        ProbeRequest(
+            workload_path=str(workload),
+            working_dir=str(Path.cwd()),
+            hardware=site.hardware,
+            seed=0,
+        )
+    )
     assert site.facts(300.0).batch_size == 4
     with pytest.raises(WorkloadError, match="there is no file"):
         SharedCluster(cluster.address, num_ranks=1, workload=workload.with_name("none.py"))

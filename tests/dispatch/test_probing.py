@@ -1,8 +1,11 @@
 """What the look at a workload leaves behind: nothing."""
 
+from pathlib import Path
+
 import psutil
 
 from autotune.dispatch.clusters import LocalCluster
+from autotune.trials.request import ProbeRequest
 
 STARTS_A_PROCESS = """
 import subprocess, torch
@@ -27,7 +30,14 @@ def test_what_the_workload_started_ends_with_the_look_at_it(cpu, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(STARTS_A_PROCESS)
     with LocalCluster(cpu) as cluster:
-        cluster.start_probe(tmp_path / "model.py", 0)
+        cluster.start_probe(
+            ProbeRequest(
+                workload_path=str(tmp_path / "model.py"),
+                working_dir=str(Path.cwd()),
+                hardware=cluster.hardware,
+                seed=0,
+            )
+        )
         assert cluster.facts(120.0).dataset_len == 64
         helpers = (tmp_path / "helpers").read_text().split()
         assert helpers

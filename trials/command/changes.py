@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,10 +18,7 @@ from autotune.trials.applying.layout import image_format, in_memory_format
 from autotune.trials.applying.memory import checkpoint_blocks
 from autotune.trials.applying.precision import autocast, half_dtype
 from autotune.trials.applying.replicated import COMM_HOOKS
-from autotune.trials.command.root import Root
-
-if TYPE_CHECKING:
-    from autotune.trials.command.training import Training
+from autotune.trials.command.root import Root, Watcher
 
 _IMPLEMENTATIONS = ("foreach", "fused")
 
@@ -87,9 +84,7 @@ class Changes:
         if hook is not None:
             ddp.register_comm_hook(None, hook)
 
-    def apply_to_model(
-        self, outermost: nn.Module, module: nn.Module, training: "Training"
-    ) -> Root:
+    def apply_to_model(self, outermost: nn.Module, module: nn.Module, watcher: Watcher) -> Root:
         """Change a root's layout, checkpointing and compilation; return its forward pass.
 
         Raises:
@@ -106,7 +101,7 @@ class Changes:
             outermost,
             eager,
             module.forward,
-            training,
+            watcher,
             image_format=image_format(self.plan),
         )
         module.forward = root
@@ -129,4 +124,6 @@ class Changes:
         if self._memory_limit_bytes is None or device.type != "cuda":
             return
         total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, self._memory_limit_bytes / total), device)
+        torch.cuda.set_per_process_memory_fraction(
+            min(1.0, self._memory_limit_bytes / total), device
+        )

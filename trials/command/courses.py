@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from autotune.trials.applying.compiler import check_compiled
 from autotune.trials.command.observation import observe
@@ -134,7 +134,7 @@ class _Measuring:
         training = self._training
         return max(1, round(training.backwards / max(1, training.steps)))
 
-    def _windows(self, windows: list[Window]) -> Iterator[None]:
+    def _windows(self, windows: list[Window]) -> Generator[None, None, bool]:
         """Measure until it is enough; return whether it stopped early."""
         training, protocol = self._training, self._protocol
         steps = whole_bursts(protocol.window_s / self._step_s, self._burst)

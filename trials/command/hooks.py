@@ -52,14 +52,12 @@ def attach() -> Training:
 def _hook_loaders(training: Training) -> None:
     begin, following = DataLoader.__iter__, _BaseDataLoaderIter.__next__
 
-    @functools.wraps(begin)
     def iterate(loader: DataLoader[Any]) -> Any:
         feeds = training.iterates(loader)
         iterator = begin(loader)
         setattr(iterator, _FEEDS, feeds)
         return iterator
 
-    @functools.wraps(following)
     def take(iterator: Any) -> Any:
         if not getattr(iterator, _FEEDS, False):
             return following(iterator)
@@ -68,30 +66,28 @@ def _hook_loaders(training: Training) -> None:
         training.took_batch(batch, time.perf_counter() - start)
         return batch
 
-    DataLoader.__iter__ = iterate  # type: ignore[method-assign]
-    _BaseDataLoaderIter.__next__ = take  # type: ignore[method-assign]
+    _replace(DataLoader, "__iter__", iterate)
+    _replace(_BaseDataLoaderIter, "__next__", take)
 
 
 def _hook_optimizers(training: Training) -> None:
     make = Optimizer.__init__
 
-    @functools.wraps(make)
     def noted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         make(optimizer, *args, **kwargs)
         training.optimizer_made(optimizer)
 
-    Optimizer.__init__ = noted  # type: ignore[method-assign]
+    _replace(Optimizer, "__init__", noted)
     kinds = {kind for kind in vars(torch.optim).values() if inspect.isclass(kind)}
     for kind in kinds:
         if issubclass(kind, Optimizer) and kind is not Optimizer:
-            kind.__init__ = _with_implementation(kind, training.changes)
+            _replace(kind, "__init__", _with_implementation(kind, training.changes))
     register_optimizer_step_post_hook(lambda optimizer, args, kwargs: training.stepped(optimizer))
 
 
 def _with_implementation(kind: type[Optimizer], changes: Changes) -> Callable[..., None]:
     make = kind.__init__
 
-    @functools.wraps(make)
     def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         make(optimizer, *args, **changes.optimizer_arguments(kind, kwargs))
 
@@ -101,19 +97,17 @@ def _with_implementation(kind: type[Optimizer], changes: Changes) -> Callable[..
 def _hook_ddp(changes: Changes) -> None:
     make = DistributedDataParallel.__init__
 
-    @functools.wraps(make)
     def made(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
         make(ddp, *args, **changes.ddp_arguments(kwargs))
         changes.apply_to_ddp(ddp)
 
-    DistributedDataParallel.__init__ = made  # type: ignore[method-assign]
+    _replace(DistributedDataParallel, "__init__", made)
 
 
 def _hook_calls(training: Training) -> None:
     """Hook backward passes, and the calls of modules until the roots are known."""
     backward, call = torch.autograd.backward, nn.Module.__call__
 
-    @functools.wraps(backward)
     def backpropagate(tensors: Any, *args: Any, **kwargs: Any) -> None:
         training.backward_begins(tensors)
         backward(tensors, *args, **kwargs)
@@ -130,16 +124,20 @@ def _hook_calls(training: Training) -> None:
             nn.Module.__call__ = called  # type: ignore[method-assign]
             training.leaves()
 
-    torch.autograd.backward = backpropagate
+    _replace(torch.autograd, "backward", backpropagate)
     nn.Module.__call__ = called  # type: ignore[method-assign]
 
 
 def _hook_saving(training: Training) -> None:
     save = torch.save
 
-    @functools.wraps(save)
     def noted(*args: Any, **kwargs: Any) -> None:
         training.saves()
         save(*args, **kwargs)
 
-    torch.save = noted
+    _replace(torch, "save", noted)
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    """Put `function` in the place of one that it calls, with that one's name and signature."""
+    setattr(owner, name, functools.wraps(getattr(owner, name))(function))

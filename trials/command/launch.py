@@ -15,18 +15,15 @@ from typing import Any, Self
 
 import psutil
 
-import autotune
 from autotune.search_space.command import BATCH_FLAGS, Command
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.command import startup
-from autotune.trials.command.order import Order, Task
+from autotune.trials.command.order import SCRATCH_VARIABLE, Order, Task
 from autotune.trials.command.scratch import mirror
 from autotune.trials.request import ProbeRequest, Rejection, TrialRequest
 from autotune.trials.result import Outcome, Phase, TrialResult
 
-SCRATCH_VARIABLE = "AUTOTUNE_SCRATCH"
-"""Names the folder in which scratch folders are made; default: that for temporary files."""
 # Loggers that would send half a training over the network.
 _QUIET = {
     "WANDB_MODE": "offline",
@@ -157,7 +154,9 @@ class Launched:
                     self._connections.append(Connection(self._listener.accept()[0].detach()))
                 elif isinstance(ready, Connection):
                     yield from self._received(ready)
-            if self._process.poll() is not None and not wait([self._listener, *self._connections], 0):
+            if self._process.poll() is not None and not wait(
+                [self._listener, *self._connections], 0
+            ):
                 return
 
     def _received(self, connection: Connection) -> Iterator[Any]:
@@ -192,7 +191,7 @@ class Launched:
 def hooked(order: Order) -> Mapping[str, str]:
     """Return the environment variables with which a command's processes are hooked."""
     folders = [str(Path(startup.__file__).parent), os.environ.get("PYTHONPATH", "")]
-    package = str(Path(autotune.__file__).parents[1])
+    package = str(Path(startup.__file__).parents[4])
     if package not in folders[1].split(os.pathsep):
         folders.append(package)
     return {**order.environment(), "PYTHONPATH": os.pathsep.join(filter(None, folders))}

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +18,11 @@ from autotune.trials.applying.blocks import repeated_blocks
 from autotune.trials.applying.optimizer import has_own_step, implementations
 from autotune.trials.command.order import Order
 from autotune.trials.command.root import is_compiled_by_user
+from autotune.trials.command.training import Training
 from autotune.trials.probing.loader import with_dataset_facts
 from autotune.trials.probing.machine import compiler_problem, has_bf16, has_fp16
 from autotune.trials.probing.model import with_model_facts
 from autotune.trials.probing.optimizer import gives_sparse_gradients, steps_with
-
-if TYPE_CHECKING:
-    from autotune.trials.command.training import Training
 
 _STEPS = 3  # optimizer steps that are looked at
 _EXPORT = "; `autotune export RUN --for accelerate` writes it for a framework that builds it"
@@ -32,7 +30,7 @@ _SHARDING = f"the script builds its model and optimizer by itself{_EXPORT}"
 _RECORDED = "the script's own loop runs Python in every step, which a recording would leave out"
 
 
-def observe(training: "Training", order: Order) -> Iterator[None]:
+def observe(training: Training, order: Order) -> Iterator[None]:
     """Look at a few steps, report the facts, and let the training rest."""
     shapes, counter = [_shapes(training.batch)], FlopCounterMode(display=False)
     samples, backwards, waited_s = training.samples, training.backwards, training.data_wait_s
@@ -66,7 +64,7 @@ def observe(training: "Training", order: Order) -> Iterator[None]:
     training.rest()
 
 
-def _with_parts(facts: WorkloadFacts, training: "Training") -> WorkloadFacts:
+def _with_parts(facts: WorkloadFacts, training: Training) -> WorkloadFacts:
     """Return the facts with those of the model, the optimizer and the dataset."""
     model = _model(training)
     facts = with_model_facts(facts, model, repeated_blocks(model))
@@ -76,9 +74,7 @@ def _with_parts(facts: WorkloadFacts, training: "Training") -> WorkloadFacts:
     return facts
 
 
-def _with_optimizer(
-    facts: WorkloadFacts, training: "Training", model: nn.Module
-) -> WorkloadFacts:
+def _with_optimizer(facts: WorkloadFacts, training: Training, model: nn.Module) -> WorkloadFacts:
     """Return the facts with the implementations that the optimizer takes and does not have."""
     optimizer = training.optimizer
     assert optimizer is not None
@@ -92,18 +88,18 @@ def _with_optimizer(
     )
 
 
-def _model(training: "Training") -> nn.Module:
+def _model(training: Training) -> nn.Module:
     """Return the root, or the largest of several."""
     modules = [root.module for root in training.roots]
     return max(modules, key=lambda module: sum(p.numel() for p in module.parameters()))
 
 
-def _batch_size(training: "Training", samples: int, accumulation: int) -> int:
+def _batch_size(training: Training, samples: int, accumulation: int) -> int:
     size = getattr(training.loader, "batch_size", None)
     return int(size or max(1, round(samples / ((_STEPS - 1) * accumulation))))
 
 
-def _dataset_len(training: "Training") -> int | None:
+def _dataset_len(training: Training) -> int | None:
     dataset = getattr(training.loader, "dataset", None)
     try:
         return len(dataset)  # type: ignore[arg-type]
@@ -111,7 +107,7 @@ def _dataset_len(training: "Training") -> int | None:
         return None
 
 
-def _loader_speed(training: "Training", samples: int, waited_s: float) -> float | None:
+def _loader_speed(training: Training, samples: int, waited_s: float) -> float | None:
     """Return what the loader gives in the training process; with workers it is not known."""
     if training.loader is None or training.loader.num_workers or waited_s <= 0:
         return None
@@ -123,7 +119,7 @@ def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(leaf.shape) for leaf in tree_leaves(plain) if isinstance(leaf, Tensor))
 
 
-def _own_settings(training: "Training") -> tuple[tuple[str, Value], ...]:
+def _own_settings(training: Training) -> tuple[tuple[str, Value], ...]:
     """Return what the script sets by itself, where it is not a knob's first value."""
     own: dict[str, Value] = {}
     loader = training.loader
@@ -147,7 +143,7 @@ def _own_settings(training: "Training") -> tuple[tuple[str, Value], ...]:
     return tuple(own.items())
 
 
-def _held(training: "Training") -> Iterator[tuple[str, str]]:
+def _held(training: Training) -> Iterator[tuple[str, str]]:
     """Yield the knobs that keep their value under the command, with the reasons."""
     root = training.roots[0]
     yield "sharding", _SHARDING
@@ -168,7 +164,7 @@ def _is_compiled(module: nn.Module) -> bool:
     return any(getattr(each, "_compiled_call_impl", None) for each in module.modules())
 
 
-def _remarks(training: "Training", accumulation: int) -> Iterator[str]:
+def _remarks(training: Training, accumulation: int) -> Iterator[str]:
     names = [type(optimizer).__name__ for optimizer in training.optimizers_stepped]
     if len(names) > 1:
         yield (

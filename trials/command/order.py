@@ -12,6 +12,8 @@ from autotune.search_space.plan import Plan
 from autotune.trials.request import Protocol
 
 VARIABLE = "AUTOTUNE_ORDER"
+SCRATCH_VARIABLE = "AUTOTUNE_SCRATCH"
+"""Names the folder in which scratch folders are made; default: that for temporary files."""
 
 
 class Task(enum.Enum):

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -11,8 +11,15 @@ from torch.utils._pytree import tree_map_only
 
 from autotune.trials.applying.layout import is_images
 
-if TYPE_CHECKING:
-    from autotune.trials.command.training import Training
+
+class Watcher(Protocol):
+    """Is told when roots are called."""
+
+    def forward_begins(self, root: "Root", arguments: Any) -> None:
+        """Note that a root is called with gradients on."""
+
+    def forward_without_gradients(self) -> None:
+        """Note that a root is called with gradients off, as validation does."""
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -49,13 +56,13 @@ class Root:
         outermost: nn.Module,
         eager: Callable[..., Any],
         tuned: Callable[..., Any],
-        training: "Training",
+        watcher: Watcher,
         *,
         image_format: torch.memory_format,
     ) -> None:
         self.module, self.outermost = module, outermost
         self.eager, self.tuned = eager, tuned
-        self._training, self._image_format = training, image_format
+        self._watcher, self._image_format = watcher, image_format
         self.device = next(module.parameters()).device
         kind = self.device.type
         is_on = torch.is_autocast_enabled(kind)
@@ -65,9 +72,9 @@ class Root:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the forward pass."""
         if not torch.is_grad_enabled():
-            self._training.forward_without_gradients()
+            self._watcher.forward_without_gradients()
             return self.eager(*args, **kwargs)
-        self._training.forward_begins(self, (args, kwargs))
+        self._watcher.forward_begins(self, (args, kwargs))
         if self._image_format is not torch.preserve_format:
             args, kwargs = tree_map_only(torch.Tensor, self._formatted, (args, kwargs))
         return self.tuned(*args, **kwargs)

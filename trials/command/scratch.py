@@ -1,3 +1,5 @@
+# ruff: noqa: PTH100, PTH108, PTH110, PTH112, PTH114, PTH118, PTH206
+# Strings instead of paths: this runs at each file that the processes of a command open.
 """The folder that a trial of a command works in, so that the user's own files stay as they are.
 
 It looks like the folder that the user started the command in: each entry is a link to the user's.
@@ -72,7 +74,7 @@ def _prepare(path: str, scratch: str, home: str) -> None:
     elif _is_below(os.path.realpath(path), home) and not _is_below(home, tempfile.gettempdir()):
         raise PermissionError(
             f"a trial would write to {path}, in your own folder; name the argument of your "
-            "command that sets it, with --output-flag, or use a path relative to where you start it"
+            "command that sets it, with --output-flag, or let the script use a relative path"
         )
 
 

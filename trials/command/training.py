@@ -73,7 +73,7 @@ class Training:
         self._owned_by = -1
 
     def iterates(self, loader: DataLoader[Any]) -> bool:
-        """Whether a loader that begins to give batches feeds the training; apply the plan to it."""
+        """Apply the plan to a loader that begins to give batches; return whether it feeds."""
         is_training = torch.is_grad_enabled() and len(self._made) > 0
         if self.roots and not any(root.module.training for root in self.roots):
             is_training = False

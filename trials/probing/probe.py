@@ -29,12 +29,14 @@ def answer(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection]:
     path = Path(request.workload_path)
     os.chdir(request.working_dir)
     try:
-        yield probe(path, request.hardware, request.seed)
+        yield probe(path, request.hardware, request.seed, request.arguments)
     except (Exception, SystemExit) as error:  # noqa: BLE001  it is the answer
         yield Rejection(error=one_line(error), traceback=user_traceback(error, path))
 
 
-def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
+def probe(
+    path: Path, hardware: Hardware, seed: int, arguments: tuple[str, ...] = ()
+) -> WorkloadFacts:
     """Load the workload and return the facts about it.
 
     Raises:
@@ -42,7 +44,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
     """
     seed_all(seed)
     imports = Imports()
-    workload = load_workload(path)
+    workload = load_workload(path, arguments)
     imports.note()
     dataset = workload.build_dataset()
     num_samples = dataset_len(dataset)
@@ -60,6 +62,7 @@ def probe(path: Path, hardware: Hardware, seed: int) -> WorkloadFacts:
         bf16=has_bf16(hardware),
         fp16=has_fp16(hardware),
         remarks=remarks,
+        arguments=arguments,
     )
     facts = with_model_facts(facts, model, find_blocks(model, workload))
     facts = with_optimizer_facts(facts, optimizer, model)

@@ -1,1 +1,1 @@
-"""The folder that stands first on PYTHONPATH of a command; Python imports `sitecustomize` of it."""
+"""The folder that is first on PYTHONPATH of a command, for Python to import `sitecustomize`."""
