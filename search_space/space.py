@@ -283,7 +283,7 @@ def build_space(
     for knob in knobs:
         values = knob.values(site)
         if isinstance(values, Out):
-            out[knob.name] = values.reason
+            out[knob.name] = dict(facts.held).get(knob.name, values.reason)
             continue
         domain = _allowed(knob, _own_first(knob, values, facts), narrowing, site)
         domains.append(domain)

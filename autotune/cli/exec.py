@@ -1,5 +1,7 @@
 """`autotune exec --plan plan.yaml -- COMMAND`: trains with a plan, the script as it is."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,7 @@ import typer
 from autotune.cli.invocation import invocation_of
 from autotune.errors import UsageError
 from autotune.export.plan_file import load_plan_file
+from autotune.search_space.command import Command
 
 
 def exec_(
@@ -22,9 +25,13 @@ def exec_(
     from autotune.trials.command.launch import execute  # noqa: PLC0415  `--help` is fast
 
     invocation = invocation_of(context)
-    argv = invocation.command()
+    typed = invocation.command()
     file = load_plan_file(plan)
+    bindings = file.command.bindings if file.command else ()
+    argv = Command(argv=typed, bindings=bindings).under(file.plan)
+    if argv != typed:
+        sys.stderr.write(f"autotune: the plan makes it `{shlex.join(argv)}`\n")
     try:
         execute(argv, file.plan)
     except OSError as error:
-        raise UsageError(f"cannot run {argv[0]!r}: {error.strerror}") from None
+        raise UsageError(f"cannot run {typed[0]!r}: {error.strerror}") from None

@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.export.values import split_plan
+from autotune.search_space.command import Command
 from autotune.search_space.plan import Plan, Value
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import RunRecord, RunState, TrialRecord
@@ -40,6 +41,7 @@ class PlanFile:
         remarks: sentences that the user must read.
         objective: the name of the objective, and its options.
         workload_path, workload_hash: the workload's file, and the hash of its contents.
+        command: the command that it was measured with; None: the workload's functions.
         hardware, versions: of the machine that it was measured on.
     """
 
@@ -56,6 +58,7 @@ class PlanFile:
     objective: Mapping[str, Any] = field(default_factory=dict)
     workload_path: str | None = None
     workload_hash: str | None = None
+    command: Command | None = None
     hardware: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -142,9 +145,11 @@ def _own_baseline(
 def _origin(run: RunRecord) -> dict[str, Any]:
     hardware = dict(run.new.hardware)
     versions = hardware.pop("versions", {})
+    command = run.new.facts.get("command")
     return {
         "workload_path": run.new.workload_path,
         "workload_hash": run.new.workload_hash,
+        "command": command and Command.from_dict(command),
         "hardware": hardware,
         "versions": versions,
     }

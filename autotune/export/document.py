@@ -9,6 +9,7 @@ from autotune.agent.objectives.stored import objective_from
 from autotune.errors import PlanError, nearest
 from autotune.export.contents import PlanFile
 from autotune.export.values import checked_plan, split_plan
+from autotune.search_space.command import Command
 from autotune.search_space.plan import SCHEMA_VERSION, Plan
 from autotune.storage.figures import (
     Interval,
@@ -55,7 +56,11 @@ def to_document(file: PlanFile) -> dict[str, Any]:
             },
             "changes": dict(file.changes),
             "remarks": list(file.remarks),
-            "workload": {"path": file.workload_path, "hash": file.workload_hash},
+            "workload": {
+                "path": file.workload_path,
+                "hash": file.workload_hash,
+                **_command_section(file.command),
+            },
             "hardware": dict(file.hardware),
             "versions": dict(file.versions),
         }
@@ -85,8 +90,32 @@ def from_document(document: Any) -> PlanFile:
         objective=_objective(sections),
         workload_path=workload.get("path"),
         workload_hash=workload.get("hash"),
+        command=_command(workload),
         hardware=_mapping(sections, "hardware"),
         versions=_mapping(sections, "versions"),
+    )
+
+
+def _command_section(command: Command | None) -> dict[str, Any]:
+    if command is None:
+        return {}
+    return {
+        "command": list(command.argv),
+        "bindings": dict(command.bindings),
+        "output_flags": list(command.output_flags),
+    }
+
+
+def _command(workload: Mapping[str, Any]) -> Command | None:
+    argv = workload.get("command")
+    if argv is None:
+        return None
+    if not isinstance(argv, list) or not argv:
+        raise PlanError(f"command is {argv!r}; write the words of the command line as a list")
+    return Command(
+        argv=tuple(map(str, argv)),
+        bindings=tuple((str(k), str(v)) for k, v in _mapping(workload, "bindings").items()),
+        output_flags=tuple(map(str, workload.get("output_flags") or ())),
     )
 
 

@@ -1,5 +1,6 @@
 """Writes the comment at the head of a plan file: what it is, its results, how to use it."""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -43,6 +44,12 @@ def _certainty(speedup: Interval) -> str:
 
 
 def _instructions(file: PlanFile, file_name: str) -> Iterator[str]:
+    if file.command is not None:
+        typed = shlex.join(file.command.argv)
+        yield "Train with it, the script as it is:"
+        yield f"    autotune exec --plan {file_name} -- {typed}"
+        yield f"Measure it again: autotune measure --plan {file_name} -- {typed}"
+        return
     workload = file.workload_path or "model.py"
     several = file.ranks is not None and file.ranks > 1
     yield "Train with it, in a script train.py:" if several else "Train with it:"

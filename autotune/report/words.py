@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotune.clock import in_words
+from autotune.search_space.command import BATCH_FLAGS, Command
 from autotune.search_space.plan import Value, spell
 from autotune.storage.location import locate
 from autotune.storage.records import RunRecord
@@ -120,8 +121,12 @@ def commands_to_measure_again(run: RunRecord, number: int, storage: str | None) 
 
 def commands_after(run: RunRecord, file: str, storage: str | None) -> list[str]:
     """Return the commands that show a finished run and measure the plan file it wrote."""
-    show = ["autotune", "show", run.name]
-    return [shlex.join([*show, *_storage_option(storage)]), _measure_command(run, file)]
+    show = shlex.join(["autotune", "show", run.name, *_storage_option(storage)])
+    command = _command_of(run)
+    if command is None:
+        return [show, _measure_command(run, file)]
+    train = shlex.join(["autotune", "exec", "--plan", file, "--", *command.argv])
+    return [show, train, _measure_command(run, file)]
 
 
 def _storage_option(storage: str | None) -> list[str]:
@@ -129,4 +134,15 @@ def _storage_option(storage: str | None) -> list[str]:
 
 
 def _measure_command(run: RunRecord, file: str) -> str:
-    return shlex.join(["autotune", "measure", run.new.workload_path, "--plan", file])
+    command = _command_of(run)
+    if command is None:
+        return shlex.join(["autotune", "measure", run.new.workload_path, "--plan", file])
+    binds = [f"{k}={flag}" for k, flag in command.bindings if flag not in BATCH_FLAGS]
+    options = [word for bind in binds for word in ("--bind", bind)]
+    options += [word for flag in command.output_flags for word in ("--output-flag", flag)]
+    return shlex.join(["autotune", "measure", *options, "--plan", file, "--", *command.argv])
+
+
+def _command_of(run: RunRecord) -> Command | None:
+    command = run.new.facts.get("command")
+    return None if command is None else Command.from_dict(command)

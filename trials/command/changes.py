@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import weakref
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from autotune.trials.applying.precision import autocast, half_dtype
 from autotune.trials.applying.replicated import COMM_HOOKS
 from autotune.trials.command.root import Root, Watcher
 
+_DEPTH = 3  # of objects inside of a dataset that are looked at for what a script may change
 _IMPLEMENTATIONS = ("foreach", "fused")
 
 
@@ -35,6 +37,10 @@ class Changes:
         self.plan = plan
         self._memory_limit_bytes = memory_limit_bytes
         self._settings = contextlib.ExitStack()
+        self._kept_workers: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+        self._dataset_states: weakref.WeakKeyDictionary[DataLoader[Any], Any] = (
+            weakref.WeakKeyDictionary()
+        )
         self._half = half_dtype(plan)
         self._autocast: contextlib.AbstractContextManager[Any] | None = None
 
@@ -50,13 +56,24 @@ class Changes:
             if not loader.num_workers:
                 loader.prefetch_factor = None
                 loader.multiprocessing_context = None
-                vars(loader)["persistent_workers"] = False  # a loader refuses to be told later
+            # A loader refuses to be told later.
+            vars(loader)["persistent_workers"] = loader.num_workers > 0
+            self._kept_workers.add(loader)
+        if loader in self._kept_workers:
+            self._end_outdated_workers(loader)
         if loader.num_workers and "prefetch" in plan:
             loader.prefetch_factor = int(plan["prefetch"])
         elif loader.num_workers and loader.prefetch_factor is None:
             loader.prefetch_factor = 2
         if "pin_memory" in plan:
             loader.pin_memory = bool(plan["pin_memory"])
+
+    def _end_outdated_workers(self, loader: DataLoader[Any]) -> None:
+        """Let workers start anew for an epoch before which the script changed its dataset."""
+        now = state_of(loader.dataset)
+        if self._dataset_states.get(loader, now) != now:
+            loader._iterator = None  # noqa: SLF001  where torch keeps the workers between epochs
+        self._dataset_states[loader] = now
 
     def optimizer_arguments(self, kind: type[Optimizer], given: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of an optimizer's constructor, with the plan's implementation."""
@@ -127,3 +144,13 @@ class Changes:
         torch.cuda.set_per_process_memory_fraction(
             min(1.0, self._memory_limit_bytes / total), device
         )
+
+
+def state_of(held: Any, depth: int = _DEPTH) -> Any:
+    """Return what tells whether an object's attributes were changed, without reading its data."""
+    if isinstance(held, int | float | str | bool | None):
+        return held
+    attributes = getattr(held, "__dict__", None)
+    if not depth or not isinstance(attributes, dict):
+        return id(held)
+    return id(held), {name: state_of(value, depth - 1) for name, value in attributes.items()}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Iterator
 
 from autotune.trials.applying.compiler import check_compiled
+from autotune.trials.command.comparison import comparing
 from autotune.trials.command.observation import observe
 from autotune.trials.command.order import Order, Task
 from autotune.trials.command.training import Course, Training
@@ -32,6 +33,8 @@ def course_of(order: Order) -> Course | None:
     """Return what to do with the training, None to do nothing beside applying the plan."""
     if order.task is Task.MEASURE:
         return lambda training: _measuring(training, order)
+    if order.task is Task.COMPARE:
+        return lambda training: comparing(training, order)
     if order.task is Task.OBSERVE:
         return lambda training: observe(training, order)
     return None

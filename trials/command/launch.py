@@ -47,7 +47,7 @@ def run_command(request: TrialRequest) -> Iterator[Phase | TrialResult]:
         yield TrialResult(outcome=Outcome.OK)
         return
     order = Order(
-        task=Task.MEASURE,
+        task=Task.MEASURE if request.compare_with is None else Task.COMPARE,
         plan=request.plan,
         script=command.script,
         home=request.working_dir,
@@ -74,6 +74,7 @@ def run_command(request: TrialRequest) -> Iterator[Phase | TrialResult]:
 _WHEN_ENDED = {
     Phase.BUILD: "before it trained: no optimizer of torch took a step for a model of its process",
     Phase.FIRST_STEP: "in its first optimizer step",
+    Phase.COMPARE: "before its steps were compared",
     Phase.WARM_UP: "while it warmed up; let it train for more steps",
     Phase.MEASURE: "before enough steps were measured; let it train for more steps",
 }

@@ -15,7 +15,7 @@ from autotune.trials.applying.layout import is_images
 class Watcher(Protocol):
     """Is told when roots are called."""
 
-    def forward_begins(self, root: "Root", arguments: Any) -> None:
+    def forward_begins(self, root: "Root", args: Any, kwargs: Any) -> None:
         """Note that a root is called with gradients on."""
 
     def forward_without_gradients(self) -> None:
@@ -74,7 +74,11 @@ class Root:
         if not torch.is_grad_enabled():
             self._watcher.forward_without_gradients()
             return self.eager(*args, **kwargs)
-        self._watcher.forward_begins(self, (args, kwargs))
+        self._watcher.forward_begins(self, args, kwargs)
+        return self.run(*args, **kwargs)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the forward pass under the plan."""
         if self._image_format is not torch.preserve_format:
             args, kwargs = tree_map_only(torch.Tensor, self._formatted, (args, kwargs))
         return self.tuned(*args, **kwargs)

@@ -40,6 +40,7 @@ class Training:
         batch: the latest that the loader gave.
         interrupted: whether something else than training ran since this was last set to False:
             a forward pass without gradients, another loader, or a checkpoint that was saved.
+        inspect: is called before each call of a root with gradients on; None: nothing is.
     """
 
     def __init__(self, changes: Changes, wire: Wire, course: Course | None) -> None:
@@ -57,6 +58,7 @@ class Training:
         self.last_loss: Tensor | None = None
         self.batch: Any = None
         self.interrupted = False
+        self.inspect: Callable[[Root, Any, Any], None] | None = None
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._owned: set[int] = set()
         self._owned_by = -1
@@ -124,10 +126,12 @@ class Training:
         with self._failing_the_trial():
             self.roots.append(self.changes.apply_to_model(outermost, module, self))
 
-    def forward_begins(self, root: Root, arguments: Any) -> None:
+    def forward_begins(self, root: Root, args: Any, kwargs: Any) -> None:
         """Note that a root is called with gradients on."""
         if self._counts_roots and root is self.roots[0]:
-            self.samples += samples_in(arguments, None)
+            self.samples += samples_in((args, kwargs), None)
+        if self.inspect is not None:
+            self.inspect(root, args, kwargs)
         self.changes.enter_autocast(root.device)
 
     def forward_without_gradients(self) -> None:
@@ -225,14 +229,14 @@ def samples_in(batch: Any, loader: Any) -> int:
     graphs; then it is the loader's.
     """
     size = getattr(loader, "batch_size", None)
-    leaves = (leaf for leaf in tree_leaves(_plain(batch)) if isinstance(leaf, Tensor))
+    leaves = (leaf for leaf in tree_leaves(plain(batch)) if isinstance(leaf, Tensor))
     first = next((leaf.shape[0] for leaf in leaves if leaf.dim() > 0), None)
     if first is None or (size is not None and first > size):
         return int(size or 1)
     return int(first)
 
 
-def _plain(batch: Any) -> Any:
+def plain(batch: Any) -> Any:
     """Return a batch of a library's mapping class as a dict, which torch's trees can walk."""
     if hasattr(batch, "keys") and not isinstance(batch, dict):
         return {key: batch[key] for key in batch.keys()}  # noqa: SIM118  it may be no mapping

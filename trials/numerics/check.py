@@ -50,7 +50,7 @@ _OTHER_SEED = 1_000_000
 # Copies of weights and gradients lie on a GPU of which they take no larger part, else on the host.
 _SHARE_OF_DEVICE = 1 / 8
 # How far a number may be from the nearest one that a format has, as a part of itself.
-_UNIT_ROUNDOFF = {
+UNIT_ROUNDOFF = {
     "bf16": torch.finfo(torch.bfloat16).eps / 2,
     "fp16": torch.finfo(torch.float16).eps / 2,
     "tf32": torch.finfo(torch.float16).eps / 2,  # as many bits as fp16, in the range of fp32
@@ -148,12 +148,12 @@ class _Check:
             recorded = record(training, self._num_before(), store, self.ranks)
             training.gradients.detach()
             again = partial(self._again, workload, step, batches, recorded)
-            rounded = again(rounded_by=_UNIT_ROUNDOFF[self._format()])
+            rounded = again(rounded_by=UNIT_ROUNDOFF[self._format()])
             is_lost = is_lost_in_rounding(rounded)
             yardstick = Yardstick(
                 numerics=widest_class(self.plan, self.reference),
                 rounded=rounded,
-                in_fp32=again(rounded_by=_UNIT_ROUNDOFF["fp32"]) if is_lost else (),
+                in_fp32=again(rounded_by=UNIT_ROUNDOFF["fp32"]) if is_lost else (),
             )
             redrawn = again(seed=self.seed + _OTHER_SEED) if recorded.is_random else []
         del step, training, again
@@ -207,7 +207,7 @@ class _Check:
             formats.append(str(self.plan["comm_hook"]))
         if self.device.type == "cuda" and _may_use_tf32():
             formats.append("tf32")
-        return max(formats, key=_UNIT_ROUNDOFF.__getitem__)
+        return max(formats, key=UNIT_ROUNDOFF.__getitem__)
 
     def _store(self, model: nn.Module, num_steps: int) -> torch.device:
         """Return where to keep the weights after each step, and the compared ones' gradients.

@@ -127,7 +127,8 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
         all_ranks = f"{int(batch) * num_ranks} samples in a step instead of {int(own) * num_ranks}"
         changed += f"{on_ranks(num_ranks)}, so {all_ranks}"
     # Accumulation does not keep a loss that depends on which samples are together.
-    kept_by = "" if mixed_loss(history) else "GLOBAL_BATCH_SIZE or "
+    has_functions = facts.command is None
+    kept_by = "GLOBAL_BATCH_SIZE or " if has_functions and not mixed_loss(history) else ""
     return f"the training changes: {changed}; {rule}, or set {kept_by}--fix batch_size to keep it"
 
 
