@@ -19,6 +19,18 @@ BATCH_FLAGS = (
     "-b",
 )
 """Names that scripts give to the samples of a batch; one is bound where the loader agrees."""
+ACCUMULATION_FLAGS = (
+    "--gradient_accumulation_steps",
+    "--gradient-accumulation-steps",
+    "--accumulate_grad_batches",
+    "--accum_steps",
+    "--accum-steps",
+    "--grad_accum",
+    "--grad-accum",
+    "--grad_accum_steps",
+    "--grad-accum-steps",
+)
+"""Names that scripts give to the backward passes of a step."""
 OUTPUT_FLAGS = (
     "--output_dir",
     "--output-dir",
@@ -60,6 +72,10 @@ class Command:
             if word.endswith(".py"):
                 return word
         return self.argv[0]
+
+    def flag_of(self, knob: str) -> str | None:
+        """Return the argument that sets a knob, None where none is bound."""
+        return dict(self.bindings).get(knob)
 
     def bound(self, knob: str, flag: str) -> "Command":
         """Return the command with one more binding."""

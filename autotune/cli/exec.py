@@ -1,7 +1,5 @@
 """`autotune exec --plan plan.yaml -- COMMAND`: trains with a plan, the script as it is."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,10 +26,7 @@ def exec_(
     typed = invocation.command()
     file = load_plan_file(plan)
     bindings = file.command.bindings if file.command else ()
-    argv = Command(argv=typed, bindings=bindings).under(file.plan)
-    if argv != typed:
-        sys.stderr.write(f"autotune: the plan makes it `{shlex.join(argv)}`\n")
     try:
-        execute(argv, file.plan)
+        execute(Command(argv=typed, bindings=bindings), file.plan)
     except OSError as error:
         raise UsageError(f"cannot run {typed[0]!r}: {error.strerror}") from None

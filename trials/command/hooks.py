@@ -5,6 +5,7 @@ an optimizer steps, where a backward pass begins, where something is saved, and,
 has taken two steps, where a module is called.
 """
 
+import argparse
 import functools
 import inspect
 import time
@@ -34,7 +35,7 @@ def attach() -> Training:
     """Hook into torch, as the order in this process's environment says."""
     order = order_of()
     changes = Changes(order.plan, order.memory_limit_bytes)
-    wire = Wire(order.address, Path(order.home, order.script))
+    wire = Wire(order.address, Path(order.home, order.command.script))
     training = Training(changes, wire, course_of(order))
     wire.report_uncaught()
     if order.scratch is not None:
@@ -46,6 +47,8 @@ def attach() -> Training:
     _hook_calls(training)
     if order.task is not Task.TRAIN:
         _hook_saving(training)
+    if order.task is Task.OBSERVE:
+        _hook_arguments(training)
     return training
 
 
@@ -109,8 +112,8 @@ def _hook_calls(training: Training) -> None:
     backward, call = torch.autograd.backward, nn.Module.__call__
 
     def backpropagate(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        training.backward_begins(tensors)
-        backward(tensors, *args, **kwargs)
+        with training.backward(tensors):
+            backward(tensors, *args, **kwargs)
 
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         is_root = training.enters(module)
@@ -136,6 +139,20 @@ def _hook_saving(training: Training) -> None:
         save(*args, **kwargs)
 
     _replace(torch, "save", noted)
+
+
+def _hook_arguments(training: Training) -> None:
+    """Note the options that the script's parser knows, and the values that it gives them."""
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def noted(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+        parsed, rest = parse(parser, *args, **kwargs)
+        for action in parser._actions:  # noqa: SLF001  nothing public lists them
+            for option in action.option_strings:
+                training.options[option] = getattr(parsed, action.dest, None)
+        return parsed, rest
+
+    _replace(argparse.ArgumentParser, "parse_known_args", noted)
 
 
 def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:

@@ -1,6 +1,7 @@
 """Starts a command for a trial or a probe, and hands on what its processes report."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 import psutil
 
-from autotune.search_space.command import BATCH_FLAGS, Command
+from autotune.search_space.command import Command
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.command import startup
@@ -49,7 +50,7 @@ def run_command(request: TrialRequest) -> Iterator[Phase | TrialResult]:
     order = Order(
         task=Task.MEASURE if request.compare_with is None else Task.COMPARE,
         plan=request.plan,
-        script=command.script,
+        command=command,
         home=request.working_dir,
         protocol=request.protocol,
         interesting_above=request.interesting_above,
@@ -57,7 +58,7 @@ def run_command(request: TrialRequest) -> Iterator[Phase | TrialResult]:
     )
     yield Phase.BUILD
     phase = Phase.BUILD
-    with Launched(command.under(request.plan), command, order) as launched:
+    with Launched(command.under(request.plan), order) as launched:
         for item in launched.reports():
             phase = item if isinstance(item, Phase) else phase
             yield item
@@ -73,7 +74,7 @@ def run_command(request: TrialRequest) -> Iterator[Phase | TrialResult]:
 
 _WHEN_ENDED = {
     Phase.BUILD: "before it trained: no optimizer of torch took a step for a model of its process",
-    Phase.FIRST_STEP: "in its first optimizer step",
+    Phase.FIRST_STEP: "in its first optimizer steps; let it train for more steps",
     Phase.COMPARE: "before its steps were compared",
     Phase.WARM_UP: "while it warmed up; let it train for more steps",
     Phase.MEASURE: "before enough steps were measured; let it train for more steps",
@@ -87,15 +88,15 @@ def observe_command(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection
     order = Order(
         task=Task.OBSERVE,
         plan=Plan.of({}),
-        script=command.script,
+        command=command,
         home=request.working_dir,
         hardware=request.hardware,
     )
     phase = Phase.BUILD
-    with Launched(command.argv, command, order) as launched:
+    with Launched(command.argv, order) as launched:
         for item in launched.reports():
             if isinstance(item, WorkloadFacts):
-                yield _with_command(item, command)
+                yield item
                 return
             if isinstance(item, TrialResult):
                 yield Rejection(error=str(item.error), traceback=item.traceback or "")
@@ -105,30 +106,15 @@ def observe_command(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection
         yield Rejection(error=error, traceback="")
 
 
-def _with_command(facts: WorkloadFacts, command: Command) -> WorkloadFacts:
-    """Return the facts with the command, and with what its arguments can set."""
-    if not any(knob == "batch_size" for knob, _ in command.bindings):
-        for flag in BATCH_FLAGS:
-            if command.value_of(flag) == str(facts.batch_size):
-                command = command.bound("batch_size", flag)
-                break
-    is_bound = any(knob == "batch_size" for knob, _ in command.bindings)
-    held = facts.held
-    if not is_bound:
-        held = (*held, ("batch_size", "no argument sets it; --bind batch_size=--NAME names one"))
-    return replace(facts, command=command, fixed_batches=not is_bound, held=held)
-
-
 class Launched:
     """A running command with hooks, in a scratch folder; a context manager that ends it.
 
     Args:
         argv: what to run.
-        command: with the arguments that name output folders.
         order: for its processes; where it reports and where it may write is filled in.
     """
 
-    def __init__(self, argv: tuple[str, ...], command: Command, order: Order) -> None:
+    def __init__(self, argv: tuple[str, ...], order: Order) -> None:
         base = os.environ.get(SCRATCH_VARIABLE)
         self._folder = Path(tempfile.mkdtemp(prefix="command-", dir=base))
         address = str(self._folder / "reports")
@@ -140,7 +126,7 @@ class Launched:
         self._connections: list[Connection] = []
         order = replace(order, address=address, scratch=str(scratch))
         self._process = subprocess.Popen(  # noqa: S603  the user's own command
-            command.writing_below(scratch / "output", argv),
+            order.command.writing_below(scratch / "output", argv),
             cwd=scratch,
             env={**os.environ, **_QUIET, **hooked(order)},
             stdin=subprocess.DEVNULL,
@@ -198,12 +184,16 @@ def hooked(order: Order) -> Mapping[str, str]:
     return {**order.environment(), "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
-def execute(argv: tuple[str, ...], plan: Plan) -> None:
+def execute(command: Command, plan: Plan) -> None:
     """Replace this process by the command, trained under a plan.
 
     Raises:
         OSError: when there is no such program.
     """
-    order = Order(task=Task.TRAIN, plan=plan)
+    argv = command.under(plan)
+    if argv != command.argv:
+        sys.stderr.write(f"autotune: the plan makes it `{shlex.join(argv)}`\n")
+    order = Order(task=Task.TRAIN, plan=plan, command=command)
     sys.stdout.flush()
+    sys.stderr.flush()
     os.execvpe(argv[0], argv, {**os.environ, **hooked(order)})  # noqa: S606  the user's own command

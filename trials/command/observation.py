@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from autotune.search_space.command import ACCUMULATION_FLAGS, BATCH_FLAGS, Command
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Value
 from autotune.trials.applying.blocks import repeated_blocks
@@ -44,9 +45,13 @@ def observe(training: Training, order: Order) -> Iterator[None]:
     taken, waited_s = training.samples - samples, training.data_wait_s - waited_s
     accumulation = max(1, (training.backwards - backwards) // (_STEPS - 1))
     assert order.hardware is not None
+    batch_size = _batch_size(training, taken, accumulation)
+    command = _bound(order.command, training, batch_size, accumulation)
     facts = WorkloadFacts(
-        batch_size=_batch_size(training, taken, accumulation),
-        fixed_batches=True,
+        command=command,
+        batch_size=batch_size,
+        fixed_batches=command.flag_of("batch_size") is None,
+        global_batch_size=_global_batch(command, training, batch_size * accumulation),
         uneven_batches=len(set(shapes)) > 1,
         dataset_len=_dataset_len(training),
         compiler_problem=compiler_problem(order.hardware),
@@ -56,7 +61,7 @@ def observe(training: Training, order: Order) -> Iterator[None]:
         loader_samples_per_s=_loader_speed(training, taken, waited_s),
         world_size=training.world_size,
         own_settings=_own_settings(training),
-        held=tuple(_held(training)),
+        held=tuple(_held(training, command)),
         remarks=tuple(_remarks(training, accumulation)),
         source_hash=_source_hash(order),
     )
@@ -86,6 +91,31 @@ def _with_optimizer(facts: WorkloadFacts, training: Training, model: nn.Module) 
         own_step=has_own_step(optimizer),
         sparse_gradients=gives_sparse_gradients(model),
     )
+
+
+def _bound(command: Command, training: Training, batch_size: int, accumulation: int) -> Command:
+    """Return the command with the arguments that have the values which were seen."""
+    seen: dict[str, tuple[tuple[str, ...], int]] = {"batch_size": (BATCH_FLAGS, batch_size)}
+    if accumulation > 1:
+        seen["accumulation"] = (ACCUMULATION_FLAGS, accumulation)
+    for knob, (flags, value) in seen.items():
+        agreeing = (flag for flag in flags if _value(flag, command, training) == str(value))
+        flag = next(agreeing, None)
+        if flag is not None and command.flag_of(knob) is None:
+            command = command.bound(knob, flag)
+    return command
+
+
+def _value(flag: str, command: Command, training: Training) -> str | None:
+    typed = command.value_of(flag)
+    known = training.options.get(flag)
+    return typed if typed is not None or known is None else str(known)
+
+
+def _global_batch(command: Command, training: Training, samples: int) -> int | None:
+    """Return the samples of a step, to be kept where arguments set all that they follow from."""
+    is_kept = None not in (command.flag_of("batch_size"), command.flag_of("accumulation"))
+    return samples * training.world_size if is_kept else None
 
 
 def _model(training: Training) -> nn.Module:
@@ -143,7 +173,7 @@ def _own_settings(training: Training) -> tuple[tuple[str, Value], ...]:
     return tuple(own.items())
 
 
-def _held(training: Training) -> Iterator[tuple[str, str]]:
+def _held(training: Training, command: Command) -> Iterator[tuple[str, str]]:
     """Yield the knobs that keep their value under the command, with the reasons."""
     root = training.roots[0]
     yield "sharding", _SHARDING
@@ -154,6 +184,8 @@ def _held(training: Training) -> Iterator[tuple[str, str]]:
     if is_compiled_by_user(root.outermost) or _is_compiled(root.module):
         for knob in ("compile_mode", "compile_scope", "shape_padding"):
             yield knob, "the script compiles its model by itself"
+    if command.flag_of("batch_size") is None:
+        yield "batch_size", "no argument is known to set it; --bind batch_size=--NAME names one"
     if training.loader is None:
         for knob in ("workers", "prefetch", "pin_memory"):
             yield knob, "the training read no torch DataLoader"
@@ -178,6 +210,7 @@ def _remarks(training: Training, accumulation: int) -> Iterator[str]:
 
 
 def _source_hash(order: Order) -> str:
-    path = Path(order.home, order.script)
+    script = order.command.script
+    path = Path(order.home, script)
     content = path.read_bytes() if path.is_file() else b""
-    return hashlib.sha256(content + order.script.encode()).hexdigest()[:16]
+    return hashlib.sha256(content + script.encode()).hexdigest()[:16]

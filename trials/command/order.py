@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from autotune.search_space.command import Command
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.trials.request import Protocol
@@ -33,8 +34,7 @@ class Order:
         task: what to do.
         plan: what to apply.
         address: of the socket that reports go to; None: nobody listens.
-        command: the argument list, to observe with.
-        bindings: knobs that the command's arguments set, to observe with.
+        command: that the processes belong to.
         scratch: the folder that the command may write to; None: anywhere.
         home: the folder that the user started the command in.
         hardware: of the machine, to observe with.
@@ -45,8 +45,8 @@ class Order:
 
     task: Task
     plan: Plan
+    command: Command
     address: str | None = None
-    script: str = ""
     scratch: str | None = None
     home: str = ""
     hardware: Hardware | None = None
@@ -60,7 +60,7 @@ class Order:
             "task": self.task.value,
             "plan": self.plan.values,
             "address": self.address,
-            "script": self.script,
+            "command": asdict(self.command),
             "scratch": self.scratch,
             "home": self.home,
             "hardware": self.hardware and self.hardware.to_dict(),
@@ -80,6 +80,7 @@ def order_of(environment: Mapping[str, str] = os.environ) -> Order:
             **plain,
             "task": Task(plain["task"]),
             "plan": Plan.of(plain["plan"]),
+            "command": Command.from_dict(plain["command"]),
             "hardware": hardware and Hardware.from_dict(hardware),
             "protocol": Protocol(**plain["protocol"]),
         }

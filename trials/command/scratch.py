@@ -11,6 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +48,29 @@ def confine(scratch: str, home: str) -> None:
     """
     inside, users = os.path.abspath(scratch), os.path.realpath(home)
 
+    preparing = threading.local()  # which itself raises such events
+
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            path, mode, flags = arguments
-            if isinstance(path, str | bytes | os.PathLike) and _is_writing(mode, flags):
-                _prepare(os.fsdecode(path), inside, users)
-        elif event in _CHANGED:
-            for position in _CHANGED[event]:
-                path = arguments[position]
-                if isinstance(path, str | bytes | os.PathLike):
-                    _prepare(os.fsdecode(path), inside, users)
+        if (event != "open" and event not in _CHANGED) or getattr(preparing, "is_on", False):
+            return
+        preparing.is_on = True
+        try:
+            for path in _changed_paths(event, arguments):
+                _prepare(path, inside, users)
+        finally:
+            preparing.is_on = False
 
     sys.addaudithook(audit)
+
+
+def _changed_paths(event: str, arguments: tuple[Any, ...]) -> Iterator[str]:
+    """Yield the paths that an audit event is about to change."""
+    if event == "open" and not _is_writing(*arguments[1:]):
+        return
+    for position in _CHANGED.get(event, (0,)):
+        path = arguments[position]
+        if isinstance(path, str | bytes | os.PathLike):
+            yield os.fsdecode(path)
 
 
 def _is_writing(mode: Any, flags: Any) -> bool:

@@ -40,6 +40,7 @@ class Training:
         batch: the latest that the loader gave.
         interrupted: whether something else than training ran since this was last set to False:
             a forward pass without gradients, another loader, or a checkpoint that was saved.
+        options: of the script's command line, with their values; only where it is observed.
         inspect: is called before each call of a root with gradients on; None: nothing is.
     """
 
@@ -58,6 +59,7 @@ class Training:
         self.last_loss: Tensor | None = None
         self.batch: Any = None
         self.interrupted = False
+        self.options: dict[str, Any] = {}
         self.inspect: Callable[[Root, Any, Any], None] | None = None
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._owned: set[int] = set()
@@ -139,15 +141,20 @@ class Training:
         self.changes.leave_autocast()
         self.interrupted = True
 
-    def backward_begins(self, tensors: Any) -> None:
-        """Note a backward pass from these tensors."""
+    @contextlib.contextmanager
+    def backward(self, tensors: Any) -> Iterator[None]:
+        """Note a backward pass from these tensors; what it calls again is no root."""
         self.changes.leave_autocast()
-        if self._inside:  # a backward pass inside of a forward pass, as for a gradient penalty
-            return
-        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
-        if isinstance(first, Tensor) and first.numel() == 1:
-            self.last_loss = first.detach()
-        self.backwards += 1
+        was_inside, self._inside = self._inside, True
+        if not was_inside:  # a backward pass inside of a forward pass is not the step's
+            first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+            if isinstance(first, Tensor) and first.numel() == 1:
+                self.last_loss = first.detach()
+            self.backwards += 1
+        try:
+            yield
+        finally:
+            self._inside = was_inside
 
     def saves(self) -> None:
         """Note that a checkpoint is saved."""

@@ -1,0 +1,102 @@
+"""What trial 0 finds out about a command: by running it for a few steps as it is."""
+
+import pytest
+
+from autotune.search_space.facts import WorkloadFacts
+from autotune.trials.request import Rejection
+
+
+def test_facts_of_a_script(observe):
+    facts = observe("train.py")
+    assert isinstance(facts, WorkloadFacts)
+    assert (facts.batch_size, facts.dataset_len, facts.world_size) == (8, 400, 1)
+    assert (facts.num_blocks, facts.block_class) == (3, "Block")
+    assert facts.optimizer_class == "AdamW"
+    assert "fused" in facts.optimizer_impls
+    assert dict(facts.own_settings)["workers"] == 0
+    # Its own parser names the argument that has the batch's value.
+    assert facts.command.flag_of("batch_size") == "--batch-size"
+    assert WorkloadFacts.from_dict(facts.to_dict()) == facts
+    linear = 3 * 2 * (3 * 16 * 16 + 16 * 4)  # forward, and twice as much backward
+    assert facts.flops_per_sample == pytest.approx(linear - 2 * 16 * 16)  # inputs need no gradient
+
+
+def test_accumulation_is_bound_only_where_its_name_says_so(observe):
+    facts = observe("train.py", "--accum", "2")
+    assert facts.command.flag_of("accumulation") is None
+    assert facts.global_batch_size is None
+    assert any("2 backward passes" in remark for remark in facts.remarks)
+    bound = observe("train.py", "--accum", "2", bindings=(("accumulation", "--accum"),))
+    assert bound.global_batch_size == 16
+
+
+def test_what_the_script_does_by_itself_is_its_baseline(observe, home):
+    text = (home / "train.py").read_text()
+    text = text.replace("shuffle=True", "shuffle=True, num_workers=1, prefetch_factor=4")
+    text = text.replace("lr=1e-3", "lr=1e-3, fused=True")
+    text = text.replace("model = nn.Seq", "model = torch.compile(nn.Seq").replace(
+        "4))\n", "4)))\n"
+    )
+    text = text.replace(
+        "loss = nn", "with torch.autocast('cpu', torch.bfloat16):\n            loss = nn"
+    )
+    (home / "train.py").write_text(text.replace("torch.compile(", "compiled("))
+    (home / "train.py").write_text(
+        "import torch\ndef compiled(model):\n    return torch.compile(model, backend='eager')\n"
+        + (home / "train.py").read_text()
+    )
+    facts = observe("train.py")
+    assert isinstance(facts, WorkloadFacts), facts
+    own, held = dict(facts.own_settings), dict(facts.held)
+    assert (own["workers"], own["prefetch"], own["precision"]) == (1, 4, "bf16")
+    assert facts.optimizer_impls == ("foreach",)
+    assert "compiles its model by itself" in held["compile_mode"]
+    assert "its own autocast to bfloat16" in held["precision"]
+
+
+BAD = {
+    "print('done')": "ended with exit status 0 before it trained",
+    "import sys; sys.exit(3)": "exit status 3",
+    "import torch; 1 / 0": "ZeroDivisionError",
+    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)": "SIGKILL",
+}
+
+
+@pytest.mark.parametrize(("script", "words"), BAD.items())
+def test_command_that_does_not_train_is_rejected(observe, home, script, words):
+    (home / "train.py").write_text(script)
+    answer = observe("train.py")
+    assert isinstance(answer, Rejection)
+    assert words in answer.error
+
+
+def test_training_that_is_too_short_is_rejected(observe):
+    answer = observe("train.py", "--steps", "1")
+    assert "let it train for more steps" in answer.error
+
+
+def test_training_without_a_loader_is_counted_by_what_the_model_gets(observe, home):
+    (home / "train.py").write_text(
+        "import torch\nmodel = torch.nn.Linear(4, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "while True:\n"
+        "    loss = model(torch.randn(24, 4)).mean()\n"
+        "    loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+    facts = observe("train.py")
+    assert facts.batch_size == 24
+    assert "no torch DataLoader" in dict(facts.held)["workers"]
+
+
+def test_two_optimizers_are_told_of(observe, home):
+    (home / "train.py").write_text(
+        "import torch\n"
+        "one, two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)\n"
+        "first = torch.optim.SGD(one.parameters(), lr=0.1)\n"
+        "second = torch.optim.Adam(two.parameters())\n"
+        "while True:\n"
+        "    two(one(torch.randn(8, 4))).mean().backward()\n"
+        "    first.step(); second.step(); first.zero_grad(); second.zero_grad()\n"
+    )
+    facts = observe("train.py")
+    assert any("2 optimizers (SGD, Adam)" in remark for remark in facts.remarks)

@@ -1,0 +1,89 @@
+"""The folder that a command works in: it looks like the user's, which stays as it is."""
+
+import subprocess
+import sys
+
+import pytest
+
+from autotune.trials.command.scratch import mirror
+
+WRITING = """
+import sys
+from autotune.trials.command.scratch import confine
+confine(sys.argv[1], sys.argv[2])
+import os, shutil
+from pathlib import Path
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = tmp_path / "home"
+    (home / "data" / "deep").mkdir(parents=True)
+    (home / "notes.txt").write_text("mine")
+    (home / "data" / "deep" / "points.txt").write_text("1 2 3")
+    return home
+
+
+@pytest.fixture
+def write(home, tmp_path):
+    """Run statements in a process that is confined to a mirror of `home`."""
+    scratch = tmp_path / "scratch"
+    mirror(home, scratch)
+
+    def wrote(statements: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WRITING + statements, str(scratch), str(home)]
+        return subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+
+    wrote.scratch = scratch
+    return wrote
+
+
+def contents(folder):
+    return {p.relative_to(folder): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("statements", "name", "text"),
+    [
+        ("open('new.txt', 'w').write('new')", "new.txt", "new"),
+        ("open('notes.txt', 'w').write('other')", "notes.txt", "other"),
+        ("open('notes.txt', 'a').write(' and more')", "notes.txt", "mine and more"),
+        ("Path('data/deep/points.txt').write_text('4')", "data/deep/points.txt", "4"),
+        ("os.makedirs('data/out'); Path('data/out/a').write_text('b')", "data/out/a", "b"),
+        ("os.rename('notes.txt', 'data/notes.txt')", "data/notes.txt", "mine"),
+        (
+            "f = os.open('notes.txt', os.O_WRONLY | os.O_TRUNC); os.write(f, b'x')",
+            "notes.txt",
+            "x",
+        ),
+        ("shutil.copy('notes.txt', 'data/deep/copy.txt')", "data/deep/copy.txt", "mine"),
+    ],
+)
+def test_what_is_written_goes_into_the_scratch_folder(write, home, statements, name, text):
+    before = contents(home)
+    done = write(statements)
+    assert done.returncode == 0, done.stderr
+    assert (write.scratch / name).read_text() == text
+    assert contents(home) == before
+
+
+@pytest.mark.parametrize("statement", ["os.remove('notes.txt')", "shutil.rmtree('data')"])
+def test_what_is_removed_stays_in_the_users_folder(write, home, statement):
+    before = contents(home)
+    write(statement)
+    assert contents(home) == before
+
+
+def test_files_that_are_only_read_are_not_copied(write):
+    done = write("print(open('data/deep/points.txt').read())")
+    assert done.stdout == "1 2 3\n"
+    assert (write.scratch / "data").is_symlink()
+
+
+def test_writing_to_the_users_folder_by_its_own_path_is_refused(write, home):
+    """Unless it lies among temporary files, as here; so the process is told of another place."""
+    statement = "import tempfile; tempfile.tempdir = '/nowhere'; open(sys.argv[2] + '/x', 'w')"
+    done = write(statement)
+    assert "--output-flag" in done.stderr
+    assert not (home / "x").exists()
