@@ -13,7 +13,7 @@ from autotune.export.frameworks.framework import (
     nothing,
     say,
 )
-from autotune.export.frameworks.fsdp import fsdp_keys, hybrid_keys
+from autotune.export.frameworks.fsdp import fsdp_keys, hybrid_keys, shards
 from autotune.export.frameworks.in_code import in_code
 from autotune.export.frameworks.training import Training
 from autotune.search_space.plan import Value
@@ -36,7 +36,7 @@ def _begin(training: Training) -> Keys:
 def _distributed_type(training: Training) -> str:
     if training.ranks == 1:
         return "NO"
-    if training.is_fsdp:
+    if shards(training):
         return "FSDP"
     if training.sharding == "zero1":
         return "DEEPSPEED"
@@ -70,7 +70,7 @@ def _accumulation(value: Value, training: Training) -> Said:
 
 
 def _checkpointing(value: Value, training: Training) -> Said:
-    if value == "full" and training.is_fsdp:
+    if value == "full" and shards(training):
         return Said()  # FSDP does it, see `fsdp_keys`
     return Said(instead=in_code("activation_checkpointing", value, training))
 
@@ -78,8 +78,8 @@ def _checkpointing(value: Value, training: Training) -> Said:
 def _sharding(value: Value, training: Training) -> Said:
     if value == "zero1":
         return say(deepspeed_config={"zero_stage": 1})
-    if not training.is_fsdp:
-        return Said()
+    if not shards(training):
+        return Said(instead=in_code("sharding", value, training))
     keys: dict[str, Any] = {"fsdp_config": _prefixed("fsdp_", _one_text(fsdp_keys(training)))}
     if value == "hsdp":
         keys["parallelism_config"] = _prefixed("parallelism_config_", hybrid_keys(training))
@@ -134,6 +134,10 @@ _RULES = {
 
 def _usage(file_name: str, training: Training) -> Iterable[str]:
     yield f"Use it: accelerate launch --config_file {file_name} train.py"
+    if training.device_kind == "cpu" and training.ranks > 1:
+        yield "Without MPI that starts a single process on CPUs. For several, read the variables"
+        yield "of `autotune export --for env`, then start your script with"
+        yield f"    torchrun --nproc-per-node {training.ranks} train.py"
 
 
 FRAMEWORK = Framework(

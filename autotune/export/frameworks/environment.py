@@ -5,13 +5,17 @@ from collections.abc import Iterable
 
 from autotune.export.frameworks.deepspeed import HALF_UNDER_DEEPSPEED
 from autotune.export.frameworks.framework import Dialect, Framework, Keys, Said, say
-from autotune.export.frameworks.fsdp import fsdp_keys, hybrid_keys
+from autotune.export.frameworks.fsdp import fsdp_keys, hybrid_keys, shards
 from autotune.export.frameworks.in_code import KEPT_MALLOC, in_code
 from autotune.export.frameworks.training import Training
 from autotune.search_space.plan import Value, spell
 
 # accelerate's names, where they are not FSDP_ and the key in capitals.
 _FSDP_NAMES = {"transformer_layer_cls_to_wrap": "TRANSFORMER_CLS_TO_WRAP"}
+
+
+def _begin(training: Training) -> Keys:
+    return {"ACCELERATE_USE_CPU": "true"} if training.device_kind == "cpu" else {}
 
 
 def _threads(value: Value, training: Training) -> Said:
@@ -47,7 +51,7 @@ def _accumulation(value: Value, training: Training) -> Said:
 
 
 def _checkpointing(value: Value, training: Training) -> Said:
-    if value == "full" and training.is_fsdp:
+    if value == "full" and shards(training):
         return Said()  # FSDP does it, see `fsdp_keys`
     return Said(instead=in_code("activation_checkpointing", value, training))
 
@@ -55,8 +59,8 @@ def _checkpointing(value: Value, training: Training) -> Said:
 def _sharding(value: Value, training: Training) -> Said:
     if value == "zero1":
         return say(ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_DEEPSPEED_ZERO_STAGE=1)
-    if not training.is_fsdp:
-        return Said()
+    if not shards(training):
+        return Said(instead=in_code("sharding", value, training))
     variables = {"ACCELERATE_USE_FSDP": "true"}
     for name, setting in fsdp_keys(training).items():
         text = ",".join(setting) if isinstance(setting, list) else spell(setting)
@@ -93,6 +97,7 @@ FRAMEWORK = Framework(
                 "activation_checkpointing": _checkpointing,
                 "sharding": _sharding,
             },
+            begin=_begin,
             render=_render,
             usage=_usage,
         )

@@ -5,6 +5,11 @@ from typing import Any
 from autotune.export.frameworks.training import Training
 
 
+def shards(training: Training) -> bool:
+    """Whether accelerate can shard the training: without GPUs it only averages gradients."""
+    return training.is_fsdp and training.device_kind != "cpu"
+
+
 def fsdp_keys(training: Training) -> dict[str, Any]:
     """Return what FSDP 2 cuts and when it gathers, for a plan that shards parameters.
 

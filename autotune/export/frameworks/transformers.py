@@ -12,7 +12,7 @@ from autotune.export.frameworks.framework import (
     key,
     say,
 )
-from autotune.export.frameworks.fsdp import fsdp_keys
+from autotune.export.frameworks.fsdp import fsdp_keys, shards
 from autotune.export.frameworks.in_code import in_code
 from autotune.export.frameworks.training import Training
 from autotune.search_space.plan import Value
@@ -59,7 +59,7 @@ def _pin_memory(value: Value, training: Training) -> Said:
 
 
 def _checkpointing(value: Value, training: Training) -> Said:
-    if value == "full" and training.is_fsdp:
+    if value == "full" and shards(training):
         return Said()  # FSDP does it, see `fsdp_keys`
     if value == "full":
         return say(activation_checkpointing=True)
@@ -85,8 +85,8 @@ def _optimizer(value: Value, training: Training) -> Said:
 def _sharding(value: Value, training: Training) -> Said:
     if value == "zero1":
         return say(deepspeed=_deepspeed_keys(training))
-    if not training.is_fsdp:
-        return Said()
+    if not shards(training):
+        return Said(instead=in_code("sharding", value, training))
     keys = {"fsdp": True, "fsdp_config": fsdp_keys(training)}
     if value == "hsdp":
         copies, parts = training.copies_and_parts

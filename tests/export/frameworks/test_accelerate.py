@@ -1,10 +1,13 @@
 """accelerate's own launcher reads what is written for it."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
 from tests.export.frameworks.plans import DDP, GPU, left_out, written
+from tests.trials.two_ranks import free_port
 
 pytest.importorskip("accelerate")
 
@@ -107,3 +110,34 @@ def test_half_precision_under_deepspeed_is_not_taken_for_autocast():
     configured = written("accelerate", {**GPU, "sharding": "zero1"}, ranks=2)
     assert "mixed_precision: 'no'" in configured.text
     assert "--for deepspeed" in left_out(configured)["precision"]
+
+
+TRAIN = """
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+model = torch.nn.Linear(2, 1)
+model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+accelerator.backward(model(torch.ones(1, 2)).sum())
+optimizer.step()
+accelerator.print(accelerator.num_processes, accelerator.mixed_precision, type(model).__name__)
+"""
+
+
+def test_two_processes_train_on_a_cpu(tmp_path):
+    """As the file's comment says: torchrun, with the variables of the same plan."""
+    values = {"precision": "bf16", "sharding": "ddp", "threads": 1}
+    about = {"ranks": 2, "device_kind": "cpu"}
+    comment = written("accelerate", values, **about).text
+    assert "torchrun --nproc-per-node 2 train.py" in comment
+    (tmp_path / "autotune.env").write_text(written("env", values, **about).text)
+    (tmp_path / "train.py").write_text(TRAIN)
+    torchrun = f"{sys.executable} -m torch.distributed.run --nproc-per-node 2"
+    command = f". ./autotune.env; exec {torchrun} --master-port {free_port()} train.py"
+    shell = ["sh", "-c", command]
+    done = subprocess.run(
+        shell, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "bf16", "DistributedDataParallel"]

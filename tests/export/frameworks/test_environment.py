@@ -53,6 +53,15 @@ def test_what_accelerate_reads(sourced):
     assert os.environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
 
 
+def test_accelerate_shards_on_gpus_only(sourced):
+    """On CPUs it would train without a word, so the plan's sharding is told instead."""
+    for tool in ("env", "accelerate", "transformers"):
+        configured = written(tool, {"sharding": "fsdp_zero3"}, ranks=2, device_kind="cpu")
+        assert "fully_shard" in left_out(configured)["sharding"]
+        assert "TRANSFORMER_BASED_WRAP" not in configured.text
+    assert sourced({"precision": "bf16"}, device_kind="cpu")["ACCELERATE_USE_CPU"] == "true"
+
+
 def test_most_settings_have_no_variable():
     """They are told, as for any tool."""
     told = left_out(written("env", {**GPU, "cudnn_benchmark": True}))
