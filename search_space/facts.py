@@ -26,6 +26,7 @@ class WorkloadFacts:
         has_batch_norm: the model holds a norm over the samples of a batch.
         optimizer_class: for example `AdamW`.
         optimizer_impls: which of `foreach`, `fused` its constructor takes on this device.
+        own_impl: the one of them that the workload's code sets itself, or None.
         recordable: the optimizer's step can be recorded in a CUDA graph.
         recordable_only_fused: only its fused implementation can be recorded.
         rebuild_problem: why the optimizer cannot be built anew with other settings, or None.
@@ -67,6 +68,7 @@ class WorkloadFacts:
     has_batch_norm: bool = False
     optimizer_class: str = "AdamW"
     optimizer_impls: tuple[str, ...] = ()
+    own_impl: str | None = None
     recordable: bool = False
     recordable_only_fused: bool = False
     rebuild_problem: str | None = None

@@ -227,6 +227,7 @@ class Space:
             PlanError: when it is not in the knob's domain.
         """
         allowed = self.by_name[name].values
+        value = self.by_name[name].knob.same_as(value, self.site)
         for candidate in allowed:
             if spell(candidate) == spell(value):
                 return candidate

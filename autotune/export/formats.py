@@ -1,4 +1,4 @@
-"""Reads and writes YAML, JSON and TOML, the formats of plan files."""
+"""Reads and writes the formats of plan files and of configurations for other tools."""
 
 import json
 import tomllib
@@ -11,8 +11,18 @@ import yaml
 
 from autotune.errors import PlanError, nearest
 
-SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+SUFFIXES = {
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".json": "json",
+    ".toml": "toml",
+    ".py": "python",
+    ".env": "shell",
+    ".sh": "shell",
+}
+"""The formats by the suffixes of files."""
 FORMATS = ("yaml", "json", "toml")
+"""The formats of plan files."""
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -28,24 +38,25 @@ class _PlainLoader(yaml.SafeLoader):
     }
 
 
-def format_of(path: Path, name: str | None = None) -> str:
-    """Return `name` if it is a format, or without a name the format of the file's suffix.
+def format_of(path: Path, name: str | None = None, formats: Sequence[str] = FORMATS) -> str:
+    """Return `name` if it is among `formats`, or without a name the format of the file's suffix.
 
     Raises:
-        PlanError: for an unknown name or suffix.
+        PlanError: for a name or suffix that is not of these formats.
     """
     if name is not None:
-        if name not in FORMATS:
-            listed = ", ".join(FORMATS)
-            raise PlanError(f"unknown format {name!r}{nearest(name, FORMATS)} ({listed})")
+        if name not in formats:
+            listed = ", ".join(formats)
+            raise PlanError(f"unknown format {name!r}{nearest(name, formats)} ({listed})")
         return name
-    if path.suffix.lower() not in SUFFIXES:
-        suffix = path.suffix.lower()
+    suffix = path.suffix.lower()
+    suffixes = [known for known, format_name in SUFFIXES.items() if format_name in formats]
+    if suffix not in suffixes:
         raise PlanError(
-            f"{path} ends in none of {', '.join(SUFFIXES)}{nearest(suffix, SUFFIXES)}; "
+            f"{path} ends in none of {', '.join(suffixes)}{nearest(suffix, suffixes)}; "
             "rename it, or name the format of a new file with --format"
         )
-    return SUFFIXES[path.suffix.lower()]
+    return SUFFIXES[suffix]
 
 
 def parse(text: str, format_name: str) -> Any:
@@ -65,9 +76,12 @@ def render(document: Mapping[str, Any], format_name: str, header: Sequence[str])
     body = _RENDERERS[format_name](document)
     if format_name == "json":
         return body
-    lines = "\n".join(header).splitlines()
-    comments = "".join(f"# {line}".rstrip() + "\n" for line in lines)
-    return f"{comments}\n{body}"
+    return f"{comment(header)}\n{body}"
+
+
+def comment(lines: Sequence[str]) -> str:
+    """Return the lines as comments of YAML, TOML, Python or a shell."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in "\n".join(lines).splitlines())
 
 
 def _parse_yaml(text: str) -> Any:

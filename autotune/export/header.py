@@ -1,4 +1,4 @@
-"""Writes the comment at the head of a plan file: what it is, its results, how to use it."""
+"""Writes the comment at the head of a file: what its plan is, its results, how to use it."""
 
 import shlex
 from collections.abc import Iterator
@@ -11,7 +11,12 @@ from autotune.storage.figures import Interval
 
 def header(file: PlanFile, file_name: str) -> list[str]:
     """Return the lines of the comment, without comment signs."""
-    return [*_title(file), *_results(file), "", *_instructions(file, file_name)]
+    return [*about(file), "", *_instructions(file, file_name)]
+
+
+def about(file: PlanFile) -> list[str]:
+    """Return what the plan is for and what it gave, one sentence a line."""
+    return [*_title(file), *_results(file)]
 
 
 def _title(file: PlanFile) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """Reads plan files from disk and writes them to it."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import PlanError
 from autotune.export.contents import PlanFile, plan_file_of
 from autotune.export.document import from_document, to_document
+from autotune.export.files import check_place, write_text
 from autotune.export.formats import format_of, parse, render
 from autotune.export.header import header
 
@@ -47,13 +47,7 @@ def check_writable(path: Path, format_name: str | None = None, *, force: bool = 
             existing file that is no plan file.
     """
     chosen = format_of(path, format_name)
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise PlanError(f"cannot write {path}: there is no folder {folder}; create it first")
-    if not os.access(folder, os.W_OK):
-        raise PlanError(f"cannot write {path}: the folder {folder} is read-only; choose another")
-    if path.is_dir():
-        raise PlanError(f"cannot write {path}: it is a folder; name a file in it")
+    check_place(path)
     if path.exists() and not force and not _is_plan_file(path, chosen):
         raise PlanError(
             f"{path} exists and is not a plan file, so it was left alone; write to another file, "
@@ -71,17 +65,7 @@ def write_plan_file(
         PlanError: see `check_writable`; also when writing fails, as on a full disk.
     """
     chosen = check_writable(path, format_name, force=force)
-    target = path.resolve()
-    temporary = target.with_name(f".plan-{os.getpid()}.tmp")
-    try:
-        temporary.write_text(dump_plan(file, chosen, path.name), encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise PlanError(
-            f"cannot write {path}: {error.strerror}; the plan is in the store, "
-            "`autotune export RUN -o FILE` writes it elsewhere"
-        ) from error
+    write_text(path, dump_plan(file, chosen, path.name))
 
 
 def _parsed(path: Path, format_name: str) -> Any:

@@ -69,7 +69,7 @@ CUDA_GRAPH = Knob(
         Conflict(
             knobs=("cuda_graph", "optimizer_impl"),
             found=lambda plan, facts: (
-                _is_recorded(plan) and facts.recordable_only_fused and not is_fused(plan)
+                _is_recorded(plan) and facts.recordable_only_fused and not is_fused(plan, facts)
             ),
             reason="only the fused kernel of this optimizer reads its rate from the device; use "
             "optimizer_impl=fused",

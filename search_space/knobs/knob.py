@@ -240,6 +240,8 @@ class Knob:
         known: every value that it can have at some site; empty if that depends on the workload.
         active: returns whether it applies in a plan.
         guarded: values that run only after `--allow VALUE`, or where `--fix` names them.
+        same_as: returns the value that means the same at a site where two of them are one
+            setting; any other value is returned as it is.
         any_count: `--fix` and plan files may name any integer from `least` on, not only `values`.
         least: the smallest count that it can have.
         check_count: raises a `PlanError` for a count that a site cannot have.
@@ -267,6 +269,7 @@ class Knob:
     known: tuple[Value, ...] = ()
     active: Callable[[Plan], bool] = always
     guarded: tuple[Value, ...] = ()
+    same_as: Callable[[Value, Site], Value] = lambda value, site: value
     any_count: bool = False
     least: int = 1
     check_count: Callable[[int, Site], None] = lambda count, site: None

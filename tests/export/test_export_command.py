@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from autotune.export.frameworks import FRAMEWORKS
 from autotune.export.plan_file import load_plan_file
 from autotune.search_space.plan import Plan
 from autotune.storage.figures import Interval, PlanFigures
@@ -14,17 +15,33 @@ from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 
 BASELINE = Plan.of({"precision": "fp32", "workers": 0})
 FASTER = Plan.of({"precision": "bf16", "workers": 0})
+SHARDED = Plan.of(
+    {
+        "batch_size": 8,
+        "sharding": "fsdp_zero3",
+        "memory_format": "channels_last",
+        "attention": "flex",
+    }
+)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A working directory with a store: trial 1 the baseline, 2 faster, 3 out of memory."""
+    """A working directory with a store: trial 1 the baseline, 2 faster, 3 without memory."""
     with closing(open_store(str(tmp_path / "autotune.db"))) as store:
-        run = store.create_run(new_run())
-        trials = [(BASELINE, ok(100.0)), (FASTER, ok(150.0)), (FASTER, oom())]
+        run = store.create_run(new_run(block_class="Encoder and Decoder", num_blocks=12))
+        trials = [
+            (BASELINE, ok(100.0)),
+            (FASTER, ok(150.0)),
+            (FASTER, oom()),
+            (SHARDED, ok(120.0)),
+        ]
         for number, (plan, result) in enumerate(trials, start=1):
             purpose = Purpose.BASELINE if number == 1 else Purpose.PRESET
-            store.start_trial(run.id, number, plan, purpose, "a reason", "trial.log")
+            ranks = 2 if plan == SHARDED else 1
+            store.start_trial(
+                run.id, number, plan, purpose, "a reason", "trial.log", num_ranks=ranks
+            )
             store.finish_trial(run.id, number, result, used_s=1.0)
     return tmp_path
 
@@ -39,14 +56,14 @@ def concluded(folder):
     return folder
 
 
-def new_run():
+def new_run(**facts):
     return NewRun(
         key="key",
         name="first",
         workload_path="/home/ada/model.py",
         workload_hash="0123456789ab",
         hardware={"device_name": "a processor", "versions": {"torch": "2.13.0"}},
-        facts={},
+        facts=facts,
         options={},
         baseline=BASELINE,
         budget_s=60.0,
@@ -158,3 +175,67 @@ def test_a_file_of_the_users_is_left_alone(concluded, export):
     assert path.read_text() == "learning_rate: 0.1\n"
     assert export("first", "-o", "config.yaml", "--force")[0] == 0
     assert load_plan_file(path).plan == FASTER
+
+
+@pytest.mark.parametrize("tool", FRAMEWORKS)
+def test_export_for_another_tool(tool, concluded, export):
+    """The file has the tool's usual name, the plan's results where it can, and may be renewed."""
+    status, out, err = export("first", "--for", tool)
+    assert status == 0, err
+    path = concluded / FRAMEWORKS[tool].file_name
+    assert out.startswith(f"written: {path.name}, for ")
+    assert "bf16" in path.read_text() or "bfloat16" in path.read_text()
+    if path.suffix != ".json":
+        assert "1.50 times the speed of the baseline (95 % interval" in path.read_text()
+        assert export("first", "--for", tool)[0] == 0
+
+
+def test_what_a_tool_cannot_say_is_printed(folder, export):
+    """With what to do in code, also for a trial's plan."""
+    status, out, err = export("first", "--for", "deepspeed", "--trial", "4", "-o", "ds.json")
+    assert status == 0, err
+    assert "not in it" in out
+    assert "  memory_format=channels_last: model.to(memory_format=torch.channels_last)" in out
+    assert "  attention=flex: a knob of your own" in out
+    assert "channels_last" not in (folder / "ds.json").read_text()
+
+
+def test_the_facts_of_the_run_are_in_the_configuration(folder, export):
+    """FSDP cuts the blocks that the run found."""
+    status, _, err = export("first", "--for", "accelerate", "--trial", "4")
+    assert status == 0, err
+    text = (folder / "accelerate.yaml").read_text()
+    assert "fsdp_transformer_layer_cls_to_wrap: Encoder,Decoder" in text
+    assert "num_processes: 2" in text
+
+
+def test_the_suffix_or_the_format_names_the_dialect(folder, export):
+    """One that the tool does not read is refused, with those that it reads."""
+    assert export("first", "--trial", "2", "--for", "torchtitan", "-o", "plan.toml")[0] == 0
+    assert "[training]" in (folder / "plan.toml").read_text()
+    status, _, err = export("first", "--trial", "2", "--for", "transformers", "-o", "args.toml")
+    assert status == 2
+    assert "args.toml ends in none of .yaml, .yml, .json" in err
+    named = ("--for", "transformers", "-o", "args", "--format", "json")
+    assert export("first", "--trial", "2", *named)[0] == 0
+    assert (folder / "args").read_text().startswith("{")
+
+
+def test_an_unknown_tool_is_told_with_the_nearest(folder, export):
+    """And all that there are."""
+    status, _, err = export("first", "--trial", "2", "--for", "acelerate")
+    assert status == 2
+    assert "--for acelerate: unknown tool; did you mean 'accelerate'?" in err
+    assert "torchtitan" in err
+
+
+def test_a_configuration_of_the_users_is_left_alone(concluded, export):
+    """A file that autotune did not write, or cannot tell, needs --force."""
+    path = concluded / "accelerate.yaml"
+    path.write_text("distributed_type: 'NO'\n")
+    status, _, err = export("first", "--for", "accelerate")
+    assert status == 2
+    assert "left alone" in err
+    assert path.read_text() == "distributed_type: 'NO'\n"
+    assert export("first", "--for", "accelerate", "--force")[0] == 0
+    assert "mixed_precision: bf16" in path.read_text()

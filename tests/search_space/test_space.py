@@ -207,6 +207,32 @@ def test_an_optimizer_that_cannot_be_recorded_says_so():
     assert space.out["cuda_graph"] == "needs a CUDA device"
 
 
+@pytest.mark.parametrize("own", ["foreach", "fused"])
+def test_what_the_users_optimizer_has_is_one_value(own):
+    """It is `default`, and the other name of it means the same wherever it is written."""
+    space = build_space(replace(FACTS, own_impl=own), GPU_MACHINE)
+    (other,) = {"foreach", "fused"} - {own}
+    domain = space.by_name["optimizer_impl"]
+    assert domain.values == ("default", other)
+    assert domain.note == f"your optimizer has {own}=True, which is default"
+    assert space.plan({"optimizer_impl": own}) == space.baseline
+    fixed = Narrowing(fix=(("optimizer_impl", own),))
+    assert build_space(space.facts, GPU_MACHINE, fixed).baseline["optimizer_impl"] == "default"
+    speeds = {value: domain.knob.speed(value, space.site).host for value in domain.values}
+    assert speeds["default"] == 1.0
+    assert (speeds[other] > 1.0) == (other == "fused")
+
+
+def test_an_optimizer_that_the_user_made_fused_is_fused_by_default():
+    """What only fused kernels can do runs with it, what they cannot does not."""
+    sgd = replace(FACTS, recordable_only_fused=True, own_impl="fused", optimizer_class="SGD")
+    fixed = Narrowing(fix=(("cuda_graph", "step"),))
+    assert build_space(sgd, GPU_MACHINE, fixed).baseline["cuda_graph"] == "step"
+    sharded = build_space(sgd, GPU_MACHINE, num_ranks=2)
+    assert sharded.possible({"sharding": "fsdp_zero2"}) is None
+    assert sharded.possible({"sharding": "fsdp_zero2", "optimizer_impl": "foreach"})
+
+
 @pytest.mark.parametrize("total", [None, 4 * FACTS.batch_size])
 def test_a_loader_with_batches_of_its_own_keeps_their_size(total):
     """Also where a global batch could be made of others."""

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import (
 from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.blocks import check_found, replace_module
+from autotune.trials.applying.caches import leave_out_caches
 from autotune.trials.applying.settings import Setting
 
 # The operators whose results selective checkpointing keeps: those that cost arithmetic. The rest,
@@ -69,6 +70,7 @@ def checkpoint_blocks(model: nn.Module, blocks: list[nn.Module], plan: Plan) -> 
         return blocks
     mode = str(plan["activation_checkpointing"])
     check_found(blocks, mode)
+    leave_out_caches(model)
     return [
         block if i % _EVERY[mode] else _checkpoint_in_place(model, block, plan, mode)
         for i, block in enumerate(blocks)

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
+from autotune.trials.applying.checkpoints import keep_implementation
 from autotune.trials.applying.settings import Setting
 from autotune.trials.failure import InvalidPlanError, one_line
 from autotune.trials.request import RankPlace
@@ -60,6 +61,8 @@ def build_optimizer(
         built = _with_sharded_state(built)
     if built is not optimizer:
         _share_groups(optimizer, built)
+    if "optimizer_impl" in plan or built is not optimizer:
+        keep_implementation(built)
     return built
 
 
@@ -126,7 +129,7 @@ def _with_sharded_state(optimizer: Optimizer) -> Optimizer:
     with warnings.catch_warnings():
         # Its package still scripts functions for the JIT, which torch itself warns of.
         warnings.simplefilter("ignore", DeprecationWarning)
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  for zero1 only
+        from autotune.trials.applying import sharded_optimizer  # noqa: PLC0415  for zero1 only
 
     if has_own_step(optimizer):
         raise InvalidPlanError(
@@ -134,7 +137,9 @@ def _with_sharded_state(optimizer: Optimizer) -> Optimizer:
             "gradients on each rank; use sharding=ddp or fsdp_zero2"
         )
     rebuilt(optimizer, {})  # to raise here: each rank will rebuild it, for its part
-    return ZeroRedundancyOptimizer(optimizer.param_groups, type(optimizer), **arguments(optimizer))
+    return sharded_optimizer.ShardedOptimizer(
+        optimizer.param_groups, type(optimizer), **arguments(optimizer)
+    )
 
 
 def rebuilt(optimizer: Optimizer, flags: dict[str, bool]) -> Optimizer:

@@ -1,6 +1,7 @@
 """A training step under a plan: what trials measure and what users train with."""
 
 import contextlib
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.errors import UsageError
 from autotune.search_space.knobs.compiler import records_cuda_graphs
 from autotune.search_space.plan import Plan
 from autotune.trials.applying import precision
@@ -24,6 +26,7 @@ from autotune.trials.workload import ComputeLoss
 
 # Steps after the first in which a compiler mode that records CUDA graphs warms up and records.
 _GRAPH_RECORDING_STEPS = 3
+_SCALER = "scaler"  # the key of the gradient scaler in a step's state dict
 
 
 class Step:
@@ -187,6 +190,31 @@ class Step:
     def _move_tensor(self, tensor: Tensor) -> Tensor:
         memory_format = self._image_format if is_images(tensor) else torch.preserve_format
         return tensor.to(self.device, non_blocking=self._non_blocking, memory_format=memory_format)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs beside the states of `model` and `optimizer`.
+
+        Under fp16 that is `scaler`, the state of its gradient scaler; otherwise the dict is empty.
+        Gradients between two calls of `update` are in no state dict, so save after one.
+        """
+        return {} if self._scaler is None else {_SCALER: self._scaler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with what `state_dict` returned, also under another plan.
+
+        What that plan has no use for is left out; what it needs and `state` lacks begins anew.
+
+        Raises:
+            UsageError: for a key that `state_dict` never returns.
+        """
+        unknown = next((key for key in state if key != _SCALER), None)
+        if unknown is not None:
+            raise UsageError(
+                f"{unknown!r} is nothing that a step keeps; give load_state_dict what "
+                "step.state_dict() returned, and the states of model and optimizer to their own"
+            )
+        if self._scaler is not None and _SCALER in state:
+            self._scaler.load_state_dict(state[_SCALER])
 
     def close(self) -> None:
         """Restore process-wide settings, and free a recorded step."""

@@ -31,12 +31,20 @@ def with_optimizer_facts(
         facts,
         optimizer_class=type(optimizer).__name__,
         optimizer_impls=usable,
+        own_impl=own_implementation(optimizer),
         recordable=_works(partial(capturable, optimizer)),
         recordable_only_fused="fused" in usable and capturable_only_fused(optimizer),
         rebuild_problem=rebuild_problem(optimizer),
         own_step=has_own_step(optimizer),
         sparse_gradients=gives_sparse_gradients(model),
     )
+
+
+def own_implementation(optimizer: Optimizer) -> str | None:
+    """Return which of `foreach` and `fused` the user's code sets in all groups, or None."""
+    groups = optimizer.param_groups
+    given = (n for n in ("fused", "foreach") if groups and all(g.get(n) for g in groups))
+    return next(given, None)
 
 
 def with_late_gradients(

@@ -1,6 +1,8 @@
 """The effect of each setting of the winner, and the remarks for the user about it."""
 
 import math
+import statistics
+from collections import defaultdict
 from collections.abc import Iterator
 
 from autotune.agent.conclusion.confirm import reverted_knobs
@@ -11,14 +13,14 @@ from autotune.agent.history import History
 from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.plan import Plan, Value, describe_diff, spell
 from autotune.search_space.site import on_ranks
-from autotune.trials.result import Measurement
+from autotune.trials.result import Measurement, Purpose
 
 _SURE = 1.96  # standard deviations on each side of a 95 % interval
 
 
 def changes(plan: Plan, history: History) -> dict[str, str]:
     """Return for each setting that `plan` changes its measured effect, or the reason for it."""
-    between = Forecast(history, history.space.site.hardware).process_std
+    between = _between_processes(history)
     flips = reverted_knobs(plan, history)
     told = {name: _worth(name, plan, without, history, between) for name, without in flips}
     # Settings that follow from others, such as accumulation, have no effect of their own.
@@ -79,6 +81,7 @@ def _worth(name: str, plan: Plan, without: Plan, history: History, process_std: 
     if ours is None or theirs is None:
         does = _why(name, plan[name], old, history)
         return f"{does}; {_origin(name, plan, history)}, not measured alone"
+    noise = _noise(ours, theirs, process_std)
     effect = history.objective.effect(
         history.figures_of(plan, ours.throughput, ours.memory_bytes),
         history.figures_of(without, theirs.throughput, theirs.memory_bytes),
@@ -86,19 +89,38 @@ def _worth(name: str, plan: Plan, without: Plan, history: History, process_std: 
     # A trial that was stopped early ran slower; by how much is only roughly known.
     bound = "about " if theirs.raced else ""
     worth = f"{bound}{effect} over {name}={_spelled(old)}, all else equal (one process each)"
-    if not history.objective.weighs_memory:
-        worth += _in_doubt(ours, theirs, process_std)
+    if noise is not None and not history.objective.weighs_memory:
+        worth = f"no effect that noise does not explain: {worth}, and two processes of one plan "
+        worth += f"may differ by {noise:.0%}"
     if without in unconfirmed_ablations_ahead(history):
         worth += "; better without it, but no time was left to confirm that"
     return worth
 
 
-def _in_doubt(ours: Measurement, theirs: Measurement, process_std: float) -> str:
-    """Return the doubt, in words, about a difference that noise between processes may explain."""
+def _noise(ours: Measurement, theirs: Measurement, process_std: float) -> float | None:
+    """Return by what part two processes may differ by noise; None if these differ by more."""
     noise = math.hypot(*(deviation(m, process_std) for m in (ours, theirs)))
     if abs(math.log(ours.throughput / theirs.throughput)) > _SURE * noise:
-        return ""
-    return f", which may differ by {math.expm1(_SURE * noise):.0%} for no reason"
+        return None
+    return math.expm1(_SURE * noise)
+
+
+def _between_processes(history: History) -> float:
+    """Return the standard deviation of a plan's log throughput between processes.
+
+    It is the fitted one, or that of the plans that ran several times where that is larger.
+    """
+    fitted = Forecast(history, history.space.site.hardware).process_std
+    logs: dict[Plan, list[float]] = defaultdict(list)
+    for trial in (*history.search, *history.of(Purpose.CONFIRM)):
+        if trial.result.measurement is not None and not trial.result.measurement.raced:
+            logs[trial.plan].append(math.log(trial.result.measurement.throughput))
+    repeated = [values for values in logs.values() if len(values) > 1]
+    degrees = sum(len(values) - 1 for values in repeated)
+    if not degrees:
+        return fitted
+    squares = sum(statistics.variance(values) * (len(values) - 1) for values in repeated)
+    return max(fitted, math.sqrt(squares / degrees))
 
 
 def _origin(name: str, plan: Plan, history: History) -> str:

@@ -38,9 +38,18 @@ def test_a_worth_that_processes_differ_by_anyway_is_told_as_such():
     seen = history(({}, ok(50.0)), (found, ok(100.0)))
     flipped = ablated(seen, ({"workers": 1}, ok(99.0)), ({"pin_memory": True}, ok(90.0)))
     told = explained(SPACE.plan(found), flipped)
-    assert "for no reason" in told["pin_memory"]
-    assert "+11.1% over workers=0" in told["workers"]
-    assert "for no reason" not in told["workers"]
+    assert told["pin_memory"].startswith("no effect that noise does not explain: +1.0%")
+    assert told["workers"].startswith("+11.1% over workers=0")
+
+
+def test_a_worth_within_what_one_plan_differed_by_in_this_run_is_none():
+    """The baseline gave 50 and 100 in two processes, so 72 % of one process each is no effect."""
+    found = {"pin_memory": True}
+    seen = history(({}, ok(50.0)), (found, ok(86.0)), ({}, ok(100.0), Purpose.CONFIRM))
+    told = explained(SPACE.plan(found), seen)["pin_memory"]
+    assert told.startswith("no effect that noise does not explain: +72.0% over pin_memory=false")
+    quiet = history(({}, ok(50.0)), (found, ok(86.0)), ({}, ok(51.0), Purpose.CONFIRM))
+    assert explained(SPACE.plan(found), quiet)["pin_memory"].startswith("+72.0%")
 
 
 @pytest.mark.parametrize("has_batch_norm", [True, False])

@@ -5,7 +5,7 @@ import torch
 from autotune.trials.applying.optimizer import (
     with_implementation,
 )
-from autotune.trials.probing.optimizer import steps_with
+from autotune.trials.probing.optimizer import own_implementation, steps_with
 
 
 def test_an_implementation_that_refuses_such_gradients_is_not_offered():
@@ -30,3 +30,14 @@ def test_an_implementation_that_needs_all_gradients_is_not_offered_where_they_co
         torch.optim.AdamW(model.parameters()),
     ):
         assert steps_with(other, "fused", model, late=True)
+
+
+def test_the_users_own_implementation_is_what_all_groups_have():
+    """Only what the user's code sets: torch's own choice depends on device and parameters."""
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    assert own_implementation(torch.optim.AdamW(parameters)) is None
+    assert own_implementation(torch.optim.AdamW(parameters, foreach=False)) is None
+    assert own_implementation(torch.optim.AdamW(parameters, foreach=True)) == "foreach"
+    assert own_implementation(torch.optim.AdamW(parameters, fused=True)) == "fused"
+    groups = [{"params": parameters[:1], "fused": True}, {"params": parameters[1:]}]
+    assert own_implementation(torch.optim.AdamW(groups)) is None
