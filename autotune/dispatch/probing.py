@@ -16,6 +16,7 @@ from autotune.trials.request import ProbeRequest, Rejection
 
 PROBE = "autotune.trials.probing.probe:answer"
 OBSERVE = "autotune.trials.command.launch:observe_command"
+CONTRACT = ("build_model", "build_dataset", "compute_loss")
 _TAIL_CHARS = 4000
 
 
@@ -78,13 +79,19 @@ class Probe(ProbeJob):
 
 
 def check_file(path: Path) -> None:
-    """Check that the workload is there.
+    """Check that the workload is there, and that it may have the functions of one.
 
     Raises:
-        WorkloadError: when there is no such file.
+        WorkloadError: when there is no such file, or it is a script that would train if imported.
     """
     if not path.is_file():
         raise WorkloadError(f"there is no file {path}; give the path of your model.py")
+    text = path.read_text(errors="replace")
+    if not any(name in text for name in (*CONTRACT, "import *")):
+        raise WorkloadError(
+            f"{path.name} names none of {', '.join(CONTRACT)}. To tune a training script as it is, "
+            f"type `autotune run -- python {path.name}`"
+        )
 
 
 def _read_facts(

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.blocks import repeated_blocks
+from autotune.trials.applying.checkpoints import keep_implementation
 from autotune.trials.applying.compiler import compile_blocks, compile_model
 from autotune.trials.applying.families import process_settings
 from autotune.trials.applying.layout import image_format, in_memory_format
@@ -82,6 +83,11 @@ class Changes:
         if impl == "default" or impl not in taken:
             return given
         return {**given, **{flag: flag == impl for flag in _IMPLEMENTATIONS if flag in taken}}
+
+    def apply_to_optimizer(self, optimizer: Optimizer) -> None:
+        """Let the optimizer keep the plan's implementation when it loads a checkpoint."""
+        if self.plan.get("optimizer_impl", "default") != "default":
+            keep_implementation(optimizer)
 
     def ddp_arguments(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of DDP's constructor, with those of the plan."""

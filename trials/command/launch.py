@@ -93,7 +93,12 @@ def observe_command(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection
         hardware=request.hardware,
     )
     phase = Phase.BUILD
-    with Launched(command.argv, order) as launched:
+    try:
+        launched = Launched(command.argv, order)
+    except OSError as error:
+        yield Rejection(error=f"cannot run {command.argv[0]!r}: {error.strerror}", traceback="")
+        return
+    with launched:
         for item in launched.reports():
             if isinstance(item, WorkloadFacts):
                 yield item

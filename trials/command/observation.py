@@ -23,7 +23,11 @@ from autotune.trials.command.training import Training
 from autotune.trials.probing.loader import with_dataset_facts
 from autotune.trials.probing.machine import compiler_problem, has_bf16, has_fp16
 from autotune.trials.probing.model import with_model_facts
-from autotune.trials.probing.optimizer import gives_sparse_gradients, steps_with
+from autotune.trials.probing.optimizer import (
+    gives_sparse_gradients,
+    own_implementation,
+    steps_with,
+)
 
 _STEPS = 3  # optimizer steps that are looked at
 _EXPORT = "; `autotune export RUN --for accelerate` writes it for a framework that builds it"
@@ -80,14 +84,15 @@ def _with_parts(facts: WorkloadFacts, training: Training) -> WorkloadFacts:
 
 
 def _with_optimizer(facts: WorkloadFacts, training: Training, model: nn.Module) -> WorkloadFacts:
-    """Return the facts with the implementations that the optimizer takes and does not have."""
+    """Return the facts with the optimizer, and the implementations that it takes."""
     optimizer = training.optimizer
     assert optimizer is not None
-    others = [name for name in implementations(optimizer) if not optimizer.defaults.get(name)]
+    taken = implementations(optimizer)
     return replace(
         facts,
         optimizer_class=type(optimizer).__name__,
-        optimizer_impls=tuple(name for name in others if steps_with(optimizer, name, model)),
+        optimizer_impls=tuple(name for name in taken if steps_with(optimizer, name, model)),
+        own_impl=own_implementation(optimizer),
         own_step=has_own_step(optimizer),
         sparse_gradients=gives_sparse_gradients(model),
     )

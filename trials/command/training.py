@@ -74,6 +74,7 @@ class Training:
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Note an optimizer, whose parameters are trained."""
         self._made.add(optimizer)
+        self.changes.apply_to_optimizer(optimizer)
         self._owned_by = -1
 
     def iterates(self, loader: DataLoader[Any]) -> bool:

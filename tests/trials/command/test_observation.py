@@ -49,7 +49,7 @@ def test_what_the_script_does_by_itself_is_its_baseline(observe, home):
     assert isinstance(facts, WorkloadFacts), facts
     own, held = dict(facts.own_settings), dict(facts.held)
     assert (own["workers"], own["prefetch"], own["precision"]) == (1, 4, "bf16")
-    assert facts.optimizer_impls == ("foreach",)
+    assert facts.own_impl == "fused"
     assert "compiles its model by itself" in held["compile_mode"]
     assert "its own autocast to bfloat16" in held["precision"]
 
