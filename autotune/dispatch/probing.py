@@ -89,8 +89,8 @@ def check_file(path: Path) -> None:
     text = path.read_text(errors="replace")
     if not any(name in text for name in (*CONTRACT, "import *")):
         raise WorkloadError(
-            f"{path.name} names none of {', '.join(CONTRACT)}. To tune a training script as it is, "
-            f"type `autotune run -- python {path.name}`"
+            f"{path.name} names none of {', '.join(CONTRACT)}; to tune a training script as it "
+            f"is, type `autotune run -- python {path.name}`"
         )
 
 

@@ -107,8 +107,8 @@ def observe_command(request: ProbeRequest) -> Iterator[WorkloadFacts | Rejection
                 yield Rejection(error=str(item.error), traceback=item.traceback or "")
                 return
             phase = item
-        error = f"`{' '.join(command.argv)}` ended with {launched.ending()} {_WHEN_ENDED[phase]}"
-        yield Rejection(error=error, traceback="")
+        ended = f"ended with {launched.ending()} {_WHEN_ENDED[phase]}"
+        yield Rejection(error=f"`{' '.join(command.argv)}` {ended}", traceback="")
 
 
 class Launched:
