@@ -23,13 +23,22 @@ class Watcher(Protocol):
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the user's module inside of DDP's and the compiler's wrappers."""
-    while True:
-        inner = module.module if isinstance(module, DistributedDataParallel) else None
-        inner = getattr(module, "_orig_mod", None) if is_compiled_by_user(module) else inner
-        if not isinstance(inner, nn.Module):
-            return module
+    """Return the user's module inside of the wrappers of DDP, of one device, and the compiler."""
+    while (inner := _wrapped(module)) is not None:
         module = inner
+    return module
+
+
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    if is_compiled_by_user(module):
+        inner = getattr(module, "_orig_mod", None)
+    elif isinstance(module, DistributedDataParallel) or (
+        isinstance(module, nn.DataParallel) and len(module.device_ids) <= 1
+    ):
+        inner = module.module
+    else:
+        inner = None
+    return inner if isinstance(inner, nn.Module) else None
 
 
 def is_compiled_by_user(module: nn.Module) -> bool:
