@@ -5,6 +5,8 @@ import statistics
 import time
 from collections.abc import Generator, Iterator
 
+import torch
+
 from autotune.trials.applying.compiler import check_compiled
 from autotune.trials.command.comparison import comparing
 from autotune.trials.command.observation import observe
@@ -40,30 +42,41 @@ def course_of(order: Order) -> Course | None:
     return None
 
 
-class _Stretch:
-    """The steps since the latest mark: their number, samples, waiting and seconds."""
+class _Mark:
+    """A moment between two steps: what was counted until then, and when the device got there.
+
+    On a GPU the moment is an event in its queue, so that nothing waits for it: a script whose loop
+    prepares the next step while the device works goes on doing so.
+    """
 
     def __init__(self, training: Training) -> None:
-        self._training = training
-        self.mark()
+        self.steps, self.samples = training.steps, training.samples
+        self.waited_s, self.num_ranks = training.data_wait_s, training.world_size
+        self._loss = training.loss_later()
+        self.event = None
+        if training.device.type == "cuda":
+            self.event = torch.cuda.Event(enable_timing=True)
+            self.event.record()
+        self.moment = time.perf_counter()
 
-    def mark(self) -> None:
-        training = self._training
-        training.interrupted = False
-        self._steps, self._samples = training.steps, training.samples
-        self._waited_s, self._begin = training.data_wait_s, time.perf_counter()
-
-    def window(self) -> Window:
-        """Return what came since the mark, which is set anew."""
-        training, begin = self._training, self._begin
-        steps, samples, waited_s = self._steps, self._samples, self._waited_s
-        self.mark()
+    def until(self, end: "_Mark") -> Window:
+        """Return the window from here to `end`, which the device must have reached."""
         return Window(
-            steps=training.steps - steps,
-            samples=(training.samples - samples) * training.world_size,
-            seconds=self._begin - begin,
-            data_wait_s=training.data_wait_s - waited_s,
+            steps=end.steps - self.steps,
+            samples=(end.samples - self.samples) * end.num_ranks,
+            seconds=self._seconds_until(end),
+            data_wait_s=end.waited_s - self.waited_s,
         )
+
+    def _seconds_until(self, end: "_Mark") -> float:
+        if self.event is None or end.event is None:
+            return end.moment - self.moment
+        end.event.synchronize()
+        return float(self.event.elapsed_time(end.event)) / 1e3
+
+    def loss(self) -> float:
+        """Return the loss of the latest backward pass before it, once the device has got there."""
+        return float(self._loss)
 
 
 class _Measuring:
@@ -76,7 +89,7 @@ class _Measuring:
         self._since = training.first_forward_at
         self._memory = MemoryPeaks(training.device)
         self._first_loss = math.nan
-        self._stretch = _Stretch(training)
+        self._last_loss = math.nan
         # Whether every step is interrupted, as where a teacher shares the model: then it is no
         # interruption.
         self._always = True
@@ -91,21 +104,22 @@ class _Measuring:
 
     def _first_step(self) -> None:
         training = self._training
-        training.synchronize()
         for root in training.roots[:1]:
             check_compiled(self._order.plan, root.module)
-        self._first_loss = check_finite(training.loss()) if training.last_loss is not None else 0.0
+        mark = _Mark(training)
+        training.synchronize()
+        self._first_loss = self._checked(mark)
         self._enter(Phase.FIRST_STEP, Phase.WARM_UP)
 
     def _warm_up(self) -> Iterator[None]:
         training, times = self._training, list[float]()
-        self._stretch.mark()
-        waited_s = 0.0
+        (mark,), waited_s = self._first_marks(), 0.0
         while not is_settled(times, sum(times), self._protocol):
             yield
             training.synchronize()
             self._always = self._always and training.interrupted
-            window = self._stretch.window()
+            (now,) = self._first_marks()
+            window, mark = mark.until(now), now
             times.append(window.seconds)
             waited_s = window.data_wait_s
         self._step_s = statistics.median(times[-SETTLED_STEPS:])
@@ -124,8 +138,6 @@ class _Measuring:
             yield
             if time.perf_counter() > until:
                 break
-        self._training.synchronize()
-        self._stretch.mark()
 
     def _steps_of_burst(self, waited_s: float) -> int:
         workers = int(getattr(self._training.loader, "num_workers", 0) or 0)
@@ -138,21 +150,27 @@ class _Measuring:
         return max(1, round(training.backwards / max(1, training.steps)))
 
     def _windows(self, windows: list[Window]) -> Generator[None, None, bool]:
-        """Measure until it is enough; return whether it stopped early."""
+        """Measure until it is enough; return whether it stopped early.
+
+        Each window is read when the next one ends: by then the device has surely got there.
+        """
         training, protocol = self._training, self._protocol
         steps = whole_bursts(protocol.window_s / self._step_s, self._burst)
+        marks = self._first_marks()
         while True:
             for _ in range(steps):
                 yield
                 if training.interrupted and not self._always:
-                    training.synchronize()
-                    self._stretch.mark()
+                    marks = self._first_marks()
                     break
             else:
-                training.synchronize()
-                window = self._stretch.window()
+                marks.append(_Mark(training))
+                if len(marks) == 2 and training.device.type == "cuda":
+                    continue
+                begin, end = marks[-3:-1] if training.device.type == "cuda" else marks[-2:]
+                window = begin.until(end)
                 windows.append(window)
-                check_finite(training.loss()) if training.last_loss is not None else None
+                self._last_loss = self._checked(end)
                 if is_hopeless(windows, self._order.interesting_above):
                     return True
                 if is_enough(windows, protocol):
@@ -160,6 +178,14 @@ class _Measuring:
                 if window.seconds < protocol.window_s:
                     longer = steps * 1.1 * protocol.window_s / window.seconds
                     steps = whole_bursts(longer, self._burst)
+
+    def _first_marks(self) -> list[_Mark]:
+        """Return the mark that windows begin at; what was interrupted is left out."""
+        self._training.interrupted = False
+        return [_Mark(self._training)]
+
+    def _checked(self, mark: _Mark) -> float:
+        return math.nan if self._training.last_loss is None else check_finite(mark.loss())
 
     def _enter(self, ended: Phase, begun: Phase) -> None:
         now = time.perf_counter()
@@ -176,7 +202,7 @@ class _Measuring:
             self._phases_s,
             self._memory.read(),
             first_loss=self._first_loss,
-            last_loss=training.loss(),
+            last_loss=self._last_loss,
             raced=raced,
         )
         result = TrialResult(outcome=Outcome.OK, measurement=measurement, phase=Phase.MEASURE)

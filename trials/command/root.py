@@ -32,12 +32,10 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def _wrapped(module: nn.Module) -> nn.Module | None:
     if is_compiled_by_user(module):
         inner = getattr(module, "_orig_mod", None)
-    elif isinstance(module, DistributedDataParallel) or (
-        isinstance(module, nn.DataParallel) and len(module.device_ids) <= 1
-    ):
-        inner = module.module
     else:
-        inner = None
+        on_one_device = isinstance(module, nn.DataParallel) and len(module.device_ids) <= 1
+        is_wrapper = on_one_device or isinstance(module, DistributedDataParallel)
+        inner = getattr(module, "module", None) if is_wrapper else None
     return inner if isinstance(inner, nn.Module) else None
 
 

@@ -209,9 +209,16 @@ class Training:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def loss(self) -> float:
-        """Return the latest loss; NaN where no backward pass began at a scalar."""
-        return float("nan") if self.last_loss is None else self.last_loss.float().item()
+    def loss_later(self) -> Tensor:
+        """Return the latest loss on the host, valid once the device has got here.
+
+        NaN where no backward pass began at a scalar.
+        """
+        if self.last_loss is None:
+            return torch.tensor(float("nan"))
+        on_gpu = self.last_loss.is_cuda
+        kept = torch.empty((), pin_memory=on_gpu)
+        return kept.copy_(self.last_loss.reshape(()), non_blocking=on_gpu)
 
     def rest(self) -> NoReturn:
         """Stop training, and wait to be killed: what comes next is not for half a training."""
