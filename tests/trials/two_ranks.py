@@ -79,8 +79,7 @@ def two(rank: int, port: int) -> RankPlace:
 
 
 def met(place: RankPlace) -> Ranks:
-    """Return the two ranks after they met; one thread each, they share the machine with others."""
-    torch.set_num_threads(1)
+    """Return the two ranks after they met."""
     return join(place, "cpu", within_s=120.0, collectives_s=120.0)
 
 
@@ -94,6 +93,7 @@ def free_port() -> int:
 def _report(results: Any, entry: Callable[..., Any], place: RankPlace, args: Any) -> None:
     # As in a rank of a trial: a loader's workers are forked from it, and import nothing anew.
     multiprocessing.set_start_method("fork", force=True)
+    torch.set_num_threads(1)  # the two share the machine with others
     try:
         results.put((place.rank, entry(place, *args)))
     except Exception:  # noqa: BLE001  the test raises it
