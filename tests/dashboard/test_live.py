@@ -20,7 +20,7 @@ def running(tmp_path):
     """A run that has just been started."""
     (tmp_path / "model.py").write_text(WORKLOAD)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.brief_trials", *COMMAND],
+        [sys.executable, "-m", "autotune", *COMMAND],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.DEVNULL,
