@@ -18,6 +18,7 @@ from autotune.cli.main import run_command_line
 from autotune.dispatch import clusters
 from autotune.dispatch.fork_client import COMPILER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
 from autotune.dispatch.run_resources import RunResources
+from tests.brief_trials import brief_trials
 
 SCHEMAS = count(1)
 TESTS = Path(__file__).parent
@@ -69,9 +70,14 @@ def fork_server() -> Iterator[ForkServerProcess]:
 
 
 @pytest.fixture
-def torch_imported(fork_server, monkeypatch):
-    """Let commands typed in this process fork from one server: each would import torch anew."""
+def quick_trials(fork_server, monkeypatch):
+    """Let commands typed in this process fork their trials from one server, and measure briefly.
+
+    Each would import torch anew, and measure for ten seconds.
+    """
     monkeypatch.setattr(clusters, "ForkServerProcess", lambda resources: nullcontext(fork_server))
+    with brief_trials():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -153,7 +153,7 @@ WINNER = Winner(
 
 
 @snippets("console", where=lambda snippet: snippet.run)
-def test_commands_run(snippet, folder, type_command, torch_imported):
+def test_commands_run(snippet, folder, type_command, quick_trials):
     """Each command line does its work, in the order of the page, and complains about nothing."""
     for program, *words in snippet.run:
         assert program == "autotune", "only autotune's commands can be run here; mark the others"

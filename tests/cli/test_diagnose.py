@@ -18,7 +18,7 @@ def compute_loss(model, batch):
 
 
 @pytest.fixture
-def autotune(tmp_path, type_command, torch_imported):
+def autotune(tmp_path, type_command, quick_trials):
     """Type `autotune` and more beside a small `model.py` that reads its loss."""
     (tmp_path / "model.py").write_text(TINY + READING)
     return partial(type_command, "autotune")

@@ -41,7 +41,7 @@ class Pause(nn.Module):
 def build_model(pause_s):
     return nn.Sequential(Block(), Pause(pause_s), nn.Linear(16, 3))
 """
-PREPARING_S = 12.0
+PREPARING_S = 8.0
 PREPARING = f"""
 KNOBS = {{"prepared": [False, True]}}
 BATCH_SIZE = 8
@@ -61,9 +61,9 @@ def build_model(prepared):
 
 
 def typed_for_real(folder, *options):
-    """Run `autotune run model.py` in a process of its own."""
+    """Run `autotune run model.py` in a process of its own, with brief trials."""
     return subprocess.run(
-        [sys.executable, "-m", "autotune", "run", "model.py", *options],
+        [sys.executable, "-m", "tests.brief_trials", "run", "model.py", *options],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
@@ -73,7 +73,7 @@ def typed_for_real(folder, *options):
 
 
 @pytest.fixture
-def autotune(tmp_path, type_command, torch_imported):
+def autotune(tmp_path, type_command, quick_trials):
     """Type `autotune` and more beside a small `model.py`; give status, stdout and stderr."""
     (tmp_path / "model.py").write_text(TINY)
     return partial(type_command, "autotune")

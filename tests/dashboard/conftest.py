@@ -43,9 +43,9 @@ def build_model(pause_ms):
 
 
 def run_autotune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Type a command in `folder`, as a user would."""
+    """Type a command in `folder`, as a user would; its trials are brief."""
     return subprocess.run(
-        [sys.executable, "-m", "autotune", *words],
+        [sys.executable, "-m", "tests.brief_trials", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
@@ -56,8 +56,11 @@ def run_autotune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="session")
-def real_store(tmp_path_factory) -> Path:
-    """A store with a real run, and a second one that has just begun."""
+def real_store(browser, tmp_path_factory) -> Path:
+    """A store with a real run, and a second one that has just begun.
+
+    It takes half a minute, so the browser that is to look at it comes first.
+    """
     folder = tmp_path_factory.mktemp("runs")
     (folder / "model.py").write_text(WORKLOAD)
     words = ("run", "model.py", "--knobs", "pause_ms", "--budget", "240s", "--trials", "4")

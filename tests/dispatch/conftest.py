@@ -15,6 +15,13 @@ from autotune.trials.request import Deadlines, TrialRequest
 from autotune.trials.result import Purpose, TrialResult
 
 HERE = Path(__file__).parent
+# Ray asks its nodes every second whether they live, instead of every three, and gives one up after
+# three refusals, instead of five.
+SOON_LOST = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +101,8 @@ def cluster(entries_importable) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     nodes = Cluster()
-    for options in ({"num_cpus": 0, "include_dashboard": False}, {"num_cpus": 1}, {"num_cpus": 1}):
+    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": SOON_LOST}
+    for options in (head, {"num_cpus": 1}, {"num_cpus": 1}):
         add_node(nodes, options)
     yield nodes
     nodes.shutdown()

@@ -40,11 +40,11 @@ def build_model(pause_s):
 
 @pytest.fixture
 def started(cluster, tmp_path):
-    """`autotune run` on the cluster, in a process of its own."""
+    """`autotune run` on the cluster, in a process of its own, with brief trials."""
     (tmp_path / "model.py").write_text(TINY + PAUSING)
     options = ["--knobs", "pause_s", "--budget", "5m", "--ray-address", cluster.address, "--json"]
     with subprocess.Popen(
-        [sys.executable, "-m", "autotune", "run", "model.py", *options],
+        [sys.executable, "-m", "tests.brief_trials", "run", "model.py", *options],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.applying import apply
@@ -61,6 +62,18 @@ def closed_settings():
     yield
     for settings in list(apply._open_settings):
         settings.close()
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Compute in one thread: models this small gain nothing from more, which wait on each other.
+
+    On a busy machine that waiting takes longer than all else.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -76,8 +76,8 @@ def _trial(place, path, changes):
 def measured(write_workload):
     """Run a trial on two ranks; return their results, checking the phases."""
 
-    def run(extra="", **changes):
-        answers = on_two_ranks(_trial, write_workload(extra), changes)
+    def run(extra="", *, apart_s=20.0, **changes):
+        answers = on_two_ranks(_trial, write_workload(extra), changes, apart_s=apart_s)
         assert all(phases[0] is Phase.RENDEZVOUS for phases, _ in filter(None, answers))
         return [answer and answer[1] for answer in answers]
 
@@ -171,7 +171,8 @@ def test_a_rank_that_dies_leaves_a_word_of_it(measured):
 def test_a_rank_that_hangs_keeps_its_peer_waiting_no_longer_than_twice_a_deadline(measured):
     """Where nobody enforces deadlines from outside."""
     short = Deadlines(**{field.name: 4.0 for field in fields(Deadlines)})
-    waiting, hung = measured(FAULT.format(fault="time.sleep(1000)"), deadlines=short)
+    fault = FAULT.format(fault="time.sleep(1000)")
+    waiting, hung = measured(fault, deadlines=short, apart_s=1.0)
     assert hung is None
     assert waiting.peer_lost
 

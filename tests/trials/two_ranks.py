@@ -12,15 +12,29 @@ from typing import Any
 import pytest
 import torch
 
+from autotune.dispatch.fork_client import COMPILER_IMPORTS
 from autotune.trials.process_group import Ranks, join
 from autotune.trials.request import RankPlace
 
+# DDP and FSDP import the compiler, which takes seconds: the server does it for all ranks.
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["tests.trials.two_ranks", "autotune.trials.rank"])
+_PROCESSES.set_forkserver_preload(
+    ["tests.trials.two_ranks", "autotune.trials.rank", *COMPILER_IMPORTS, "torch.distributed.fsdp"]
+)
 
 
-def on_two_ranks(entry: Callable[..., Any], *args: Any, within_s: float = 300.0) -> list[Any]:
-    """Return what `entry(place, *args)` gives on each rank; None for one that died or hung."""
+def on_two_ranks(
+    entry: Callable[..., Any], *args: Any, within_s: float = 300.0, apart_s: float = 20.0
+) -> list[Any]:
+    """Return what `entry(place, *args)` gives on each rank; None for one that died or hung.
+
+    Args:
+        entry: a function that can be pickled.
+        args: of the function, after the place of the rank.
+        within_s: both ranks are ended after this long.
+        apart_s: the second rank is ended this long after the first has an answer. A rank whose
+            peer has one has seconds left, as in a real trial.
+    """
     port, results = free_port(), _PROCESSES.Queue()
     processes = [
         _PROCESSES.Process(target=_report, args=(results, entry, two(rank, port), args))
@@ -28,14 +42,14 @@ def on_two_ranks(entry: Callable[..., Any], *args: Any, within_s: float = 300.0)
     ]
     for process in processes:
         process.start()
-    answers = _collect(results, processes, within_s)
+    answers = _collect(results, processes, within_s, apart_s)
     for process in processes:
         process.kill()
         process.join()
     return [answers.get(rank) for rank in range(2)]
 
 
-def _collect(results: Any, processes: Any, within_s: float) -> dict[int, Any]:
+def _collect(results: Any, processes: Any, within_s: float, apart_s: float) -> dict[int, Any]:
     answers: dict[int, Any] = {}
     end = time.monotonic() + within_s
     while len(answers) < len(processes) and time.monotonic() < end:
@@ -48,8 +62,7 @@ def _collect(results: Any, processes: Any, within_s: float) -> dict[int, Any]:
         if isinstance(answer, _Raised):
             pytest.fail(f"rank {rank}:\n{answer.trace}")
         answers[rank] = answer
-        # A rank whose peer has an answer has seconds left, as in a real trial.
-        end = min(end, time.monotonic() + 20.0)
+        end = min(end, time.monotonic() + apart_s)
     return answers
 
 
@@ -66,8 +79,7 @@ def two(rank: int, port: int) -> RankPlace:
 
 
 def met(place: RankPlace) -> Ranks:
-    """Return the two ranks after they met; one thread each, they share the machine with others."""
-    torch.set_num_threads(1)
+    """Return the two ranks after they met."""
     return join(place, "cpu", within_s=120.0, collectives_s=120.0)
 
 
@@ -79,6 +91,9 @@ def free_port() -> int:
 
 
 def _report(results: Any, entry: Callable[..., Any], place: RankPlace, args: Any) -> None:
+    # As in a rank of a trial: a loader's workers are forked from it, and import nothing anew.
+    multiprocessing.set_start_method("fork", force=True)
+    torch.set_num_threads(1)  # the two share the machine with others
     try:
         results.put((place.rank, entry(place, *args)))
     except Exception:  # noqa: BLE001  the test raises it

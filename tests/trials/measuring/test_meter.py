@@ -14,7 +14,7 @@ from autotune.trials.applying.apply import build_step
 from autotune.trials.measuring.meter import Meter
 from autotune.trials.process_group import Ranks
 from autotune.trials.request import Deadlines, Protocol
-from autotune.trials.result import Outcome
+from autotune.trials.result import Outcome, Phase
 from autotune.trials.workload import load_workload
 from tests.trials.conftest import QUICK
 
@@ -107,7 +107,7 @@ def test_an_epoch_boundary_counts(write_workload, run_plan):
             return Loader(dataset, **kwargs)
         """
     )
-    protocol = replace(QUICK, window_s=0.2, max_measure_s=1.0)
+    protocol = replace(QUICK, window_s=0.05, max_measure_s=1.0)
     measured = run_plan(path, protocol=protocol).measurement
     assert measured is not None
     assert measured.throughput <= 1.2 * 16 / 0.05
@@ -209,20 +209,25 @@ def test_unknown_is_none(write_workload, run_plan):
     assert measured.memory_bytes == measured.peak_host_bytes
 
 
-def test_a_loss_that_turns_nan_while_measuring_is_diverged(write_workload, run_plan):
+def test_a_loss_that_turns_nan_while_measuring_is_diverged(write_workload, run_plan, monkeypatch):
     """Speed of a training that broke is no result."""
     path = write_workload(
         """
-        calls = 0
+        factor = 1.0
 
         def compute_loss(model, batch):
-            global calls
-            calls += 1
             x, y = batch
-            loss = nn.functional.cross_entropy(model(x), y)
-            return loss * (float("nan") if calls > 6 else 1.0)
+            return nn.functional.cross_entropy(model(x), y) * factor
         """
     )
+    windows = Meter.windows
+
+    def broken(meter, interesting_above):
+        sys.modules[path.stem].factor = float("nan")
+        return windows(meter, interesting_above)
+
+    monkeypatch.setattr(Meter, "windows", broken)
     result = run_plan(path)
     assert result.outcome is Outcome.DIVERGED
+    assert result.phase is Phase.MEASURE
     assert "nan" in (result.error or "")
