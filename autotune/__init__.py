@@ -27,8 +27,12 @@ from autotune.search_space.plan import Plan
 if TYPE_CHECKING:
     import os
     from types import ModuleType
+    from typing import Any
 
     import torch
+    from torch import nn
+    from torch.optim import Optimizer
+    from torch.utils.data import DataLoader
 
     from autotune.trials.applying.step import Step
 
@@ -48,6 +52,7 @@ __all__ = [
     "WorkloadError",
     "apply",
     "load_plan",
+    "prepare",
 ]
 
 
@@ -77,3 +82,12 @@ def apply(
     from autotune.trials.applying import training  # noqa: PLC0415  torch is imported here, on demand
 
     return training.apply(plan, workload, device=device, seed=seed)
+
+
+def prepare(
+    model: "nn.Module", optimizer: "Optimizer", loader: "DataLoader[Any]", *, plan: Plan
+) -> "tuple[nn.Module, Optimizer, DataLoader[Any]]":
+    """Apply `plan` in a loop of your own; see `autotune.trials.command.prepared.prepare`."""
+    from autotune.trials.command import prepared  # noqa: PLC0415  torch is imported here, on demand
+
+    return prepared.prepare(model, optimizer, loader, plan)

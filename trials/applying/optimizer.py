@@ -66,6 +66,20 @@ def build_optimizer(
     return built
 
 
+def with_plans_implementation(optimizer: Optimizer, plan: Plan) -> Optimizer:
+    """Return an optimizer of one's own with the plan's implementation.
+
+    Both have the same groups, so that schedulers made before set the rates of both.
+    """
+    impl = str(plan.get("optimizer_impl", "default"))
+    if impl == "default":
+        return optimizer
+    built = with_implementation(optimizer, impl)
+    _share_groups(optimizer, built)
+    keep_implementation(built)
+    return built
+
+
 def _check_step(optimizer: Optimizer, workload: Workload) -> None:
     # Of the class: a learning rate scheduler replaces the method by a function of its own.
     _, *given = inspect.signature(type(optimizer).step).parameters.values()

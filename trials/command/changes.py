@@ -16,7 +16,7 @@ from autotune.trials.applying.blocks import repeated_blocks
 from autotune.trials.applying.checkpoints import keep_implementation
 from autotune.trials.applying.compiler import compile_blocks, compile_model
 from autotune.trials.applying.families import process_settings
-from autotune.trials.applying.layout import image_format, in_memory_format
+from autotune.trials.applying.layout import in_memory_format
 from autotune.trials.applying.memory import checkpoint_blocks
 from autotune.trials.applying.precision import autocast, half_dtype
 from autotune.trials.applying.replicated import COMM_HOOKS
@@ -62,6 +62,7 @@ class Changes:
             self._kept_workers.add(loader)
         if loader in self._kept_workers:
             self._end_outdated_workers(loader)
+            _draw_seed_of_workers(loader)
         if loader.num_workers and "prefetch" in plan:
             loader.prefetch_factor = int(plan["prefetch"])
         elif loader.num_workers and loader.prefetch_factor is None:
@@ -107,7 +108,13 @@ class Changes:
         if hook is not None:
             ddp.register_comm_hook(None, hook)
 
-    def apply_to_model(self, outermost: nn.Module, module: nn.Module, watcher: Watcher) -> Root:
+    def apply_to_model(
+        self,
+        outermost: nn.Module,
+        module: nn.Module,
+        watcher: Watcher,
+        kind: type[Root] = Root,
+    ) -> Root:
         """Change a root's layout, checkpointing and compilation; return its forward pass.
 
         Raises:
@@ -119,13 +126,13 @@ class Changes:
         blocks = checkpoint_blocks(module, repeated_blocks(module), self.plan)
         compile_blocks(module, blocks, self.plan)
         compile_model(module, self.plan)
-        root = Root(
+        root = kind(
             module,
             outermost,
             eager,
             module.forward,
             watcher,
-            image_format=image_format(self.plan),
+            plan=self.plan,
         )
         module.forward = root
         return root
@@ -150,6 +157,15 @@ class Changes:
         torch.cuda.set_per_process_memory_fraction(
             min(1.0, self._memory_limit_bytes / total), device
         )
+
+
+def _draw_seed_of_workers(loader: DataLoader[Any]) -> None:
+    """Draw the seed that a loader draws in each epoch, but for one whose workers go on.
+
+    Without it the samples of later epochs would come in another order than in the script's own.
+    """
+    if loader._iterator is not None:  # noqa: SLF001  see `_end_outdated_workers`
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
 
 
 def state_of(held: Any, depth: int = _DEPTH) -> Any:

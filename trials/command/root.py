@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
-from autotune.trials.applying.layout import is_images
+from autotune.search_space.plan import Plan
+from autotune.trials.applying.layout import image_format, is_images
 
 
 class Watcher(Protocol):
@@ -54,6 +55,7 @@ class Root:
         outermost: the module as it is called, with its wrappers.
         eager: the user's forward pass.
         tuned: the forward pass under the plan.
+        plan: what it was changed by.
         own_autocast: the dtype of the user's own autocast in the first call, or None.
     """
 
@@ -65,11 +67,12 @@ class Root:
         tuned: Callable[..., Any],
         watcher: Watcher,
         *,
-        image_format: torch.memory_format,
+        plan: Plan,
     ) -> None:
         self.module, self.outermost = module, outermost
         self.eager, self.tuned = eager, tuned
-        self._watcher, self._image_format = watcher, image_format
+        self.plan, self._watcher = plan, watcher
+        self._image_format = image_format(plan)
         self.device = next(module.parameters()).device
         kind = self.device.type
         is_on = torch.is_autocast_enabled(kind)
