@@ -49,6 +49,20 @@ class Changes:
         """Enter the plan's process-wide settings, for as long as the process lives."""
         self._settings.enter_context(process_settings(self.plan))
 
+    def begin_epoch(self, loader: DataLoader[Any]) -> None:
+        """Apply the plan to a loader that is about to give batches, and keep its workers.
+
+        They are kept from epoch to epoch where the plan brought them.
+        """
+        had_workers = loader.num_workers
+        self.apply_to_loader(loader)
+        if loader.num_workers and not had_workers:
+            vars(loader)["persistent_workers"] = True  # a loader refuses to be told later
+            self._kept_workers.add(loader)
+        if loader in self._kept_workers:
+            self._end_outdated_workers(loader)
+            _draw_seed_of_workers(loader)
+
     def apply_to_loader(self, loader: DataLoader[Any]) -> None:
         """Set the plan's workers, prefetch and pinning, before the loader gives batches."""
         plan = self.plan
@@ -57,12 +71,7 @@ class Changes:
             if not loader.num_workers:
                 loader.prefetch_factor = None
                 loader.multiprocessing_context = None
-            # A loader refuses to be told later.
-            vars(loader)["persistent_workers"] = loader.num_workers > 0
-            self._kept_workers.add(loader)
-        if loader in self._kept_workers:
-            self._end_outdated_workers(loader)
-            _draw_seed_of_workers(loader)
+                vars(loader)["persistent_workers"] = False
         if loader.num_workers and "prefetch" in plan:
             loader.prefetch_factor = int(plan["prefetch"])
         elif loader.num_workers and loader.prefetch_factor is None:

@@ -87,7 +87,7 @@ class Training:
             return False
         if self.loader is None:
             self.loader = loader
-        self.changes.apply_to_loader(loader)
+        self.changes.begin_epoch(loader)
         return loader is self.loader or type(loader) is type(self.loader)
 
     def took_batch(self, batch: Any, waited_s: float) -> None:

@@ -71,7 +71,7 @@ while step < args.steps:
         scheduler.step()
         optimizer.zero_grad()
         step += 1
-        if step in (1, 2, 5, 20):
+        if step in (1, 2, 5, 20, 110):
             print("loss", step, loss.item().hex(), flush=True)
         if step == args.steps:
             break
