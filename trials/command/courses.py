@@ -3,9 +3,11 @@
 import math
 import statistics
 import time
+from collections import deque
 from collections.abc import Generator, Iterator
 
 import torch
+from torch import Tensor
 
 from autotune.trials.applying.compiler import check_compiled
 from autotune.trials.command.comparison import comparing
@@ -52,7 +54,6 @@ class _Mark:
     def __init__(self, training: Training) -> None:
         self.steps, self.samples = training.steps, training.samples
         self.waited_s, self.num_ranks = training.data_wait_s, training.world_size
-        self._loss = training.loss_later()
         self.event = None
         if training.device.type == "cuda":
             self.event = torch.cuda.Event(enable_timing=True)
@@ -60,7 +61,7 @@ class _Mark:
         self.moment = time.perf_counter()
 
     def until(self, end: "_Mark") -> Window:
-        """Return the window from here to `end`, which the device must have reached."""
+        """Return what lies between here and `end`, once the device has got there."""
         return Window(
             steps=end.steps - self.steps,
             samples=(end.samples - self.samples) * end.num_ranks,
@@ -74,9 +75,51 @@ class _Mark:
         end.event.synchronize()
         return float(self.event.elapsed_time(end.event)) / 1e3
 
-    def loss(self) -> float:
-        """Return the loss of the latest backward pass before it, once the device has got there."""
-        return float(self._loss)
+
+class _Stretches:
+    """Steps that together are a window, without those in which something else than training ran.
+
+    Attributes:
+        loss: of the last step, valid once the device has got there.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        training.interrupted = False
+        self._begin = self._last = _Mark(training)
+        self._closed: list[tuple[_Mark, _Mark]] = []
+        self.num_steps = 0
+        self.loss: Tensor | None = None
+
+    def step_ended(self, *, is_clean: bool) -> None:
+        """Take the step that has just ended in, or leave it out."""
+        now = _Mark(self._training)
+        if is_clean:
+            self.num_steps += 1
+        else:
+            self._close()
+            self._begin = now
+        self._training.interrupted = False
+        self._last = now
+
+    def end(self) -> None:
+        """End the window here."""
+        self._close()
+        self.loss = self._training.loss_later()
+
+    def _close(self) -> None:
+        if self._last is not self._begin:
+            self._closed.append((self._begin, self._last))
+
+    def window(self) -> Window:
+        """Return the window; waits for the device to get to its end."""
+        parts = [begin.until(end) for begin, end in self._closed]
+        return Window(
+            steps=sum(part.steps for part in parts),
+            samples=sum(part.samples for part in parts),
+            seconds=sum(part.seconds for part in parts),
+            data_wait_s=sum(part.data_wait_s for part in parts),
+        )
 
 
 class _Measuring:
@@ -106,20 +149,21 @@ class _Measuring:
         training = self._training
         for root in training.roots[:1]:
             check_compiled(self._order.plan, root.module)
-        mark = _Mark(training)
+        loss = training.loss_later()
         training.synchronize()
-        self._first_loss = self._checked(mark)
+        self._first_loss = self._checked(loss)
         self._enter(Phase.FIRST_STEP, Phase.WARM_UP)
 
     def _warm_up(self) -> Iterator[None]:
-        training, times = self._training, list[float]()
-        (mark,), waited_s = self._first_marks(), 0.0
+        training, times, waited_s = self._training, list[float](), 0.0
+        begin = _Mark(training)
         while not is_settled(times, sum(times), self._protocol):
+            training.interrupted = False
             yield
             training.synchronize()
             self._always = self._always and training.interrupted
-            (now,) = self._first_marks()
-            window, mark = mark.until(now), now
+            begin, end = _Mark(training), begin
+            window = end.until(begin)
             times.append(window.seconds)
             waited_s = window.data_wait_s
         self._step_s = statistics.median(times[-SETTLED_STEPS:])
@@ -152,40 +196,41 @@ class _Measuring:
     def _windows(self, windows: list[Window]) -> Generator[None, None, bool]:
         """Measure until it is enough; return whether it stopped early.
 
-        Each window is read when the next one ends: by then the device has surely got there.
+        On a GPU each window is read when the next one ends: by then the device has got there.
         """
         training, protocol = self._training, self._protocol
         steps = whole_bursts(protocol.window_s / self._step_s, self._burst)
-        marks = self._first_marks()
+        waiting = deque[_Stretches]()
         while True:
-            for _ in range(steps):
+            now = _Stretches(training)
+            while now.num_steps < steps:
                 yield
-                if training.interrupted and not self._always:
-                    marks = self._first_marks()
-                    break
-            else:
-                marks.append(_Mark(training))
-                if len(marks) == 2 and training.device.type == "cuda":
-                    continue
-                begin, end = marks[-3:-1] if training.device.type == "cuda" else marks[-2:]
-                window = begin.until(end)
-                windows.append(window)
-                self._last_loss = self._checked(end)
-                if is_hopeless(windows, self._order.interesting_above):
-                    return True
-                if is_enough(windows, protocol):
-                    return False
-                if window.seconds < protocol.window_s:
-                    longer = steps * 1.1 * protocol.window_s / window.seconds
-                    steps = whole_bursts(longer, self._burst)
+                now.step_ended(is_clean=self._always or not training.interrupted)
+            now.end()
+            waiting.append(now)
+            if len(waiting) == 1 and training.device.type == "cuda":
+                continue
+            ended = waiting.popleft()
+            window = ended.window()
+            windows.append(window)
+            self._last_loss = self._checked(ended.loss)
+            if is_hopeless(windows, self._order.interesting_above):
+                return True
+            if is_enough(windows, protocol):
+                return False
+            if window.seconds < protocol.window_s:
+                longer = steps * 1.1 * protocol.window_s / window.seconds
+                steps = whole_bursts(longer, self._burst)
 
-    def _first_marks(self) -> list[_Mark]:
-        """Return the mark that windows begin at; what was interrupted is left out."""
-        self._training.interrupted = False
-        return [_Mark(self._training)]
+    def _checked(self, loss: Tensor | None) -> float:
+        """Return a loss that the device has got to; NaN where no loss was seen.
 
-    def _checked(self, mark: _Mark) -> float:
-        return math.nan if self._training.last_loss is None else check_finite(mark.loss())
+        Raises:
+            DivergedError: when it is not finite.
+        """
+        if loss is None or self._training.last_loss is None:
+            return math.nan
+        return check_finite(float(loss))
 
     def _enter(self, ended: Phase, begun: Phase) -> None:
         now = time.perf_counter()

@@ -8,6 +8,8 @@ has taken two steps, where a module is called.
 import argparse
 import functools
 import inspect
+import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
+from wrapt import register_post_import_hook
 
 from autotune.trials.command.changes import Changes
 from autotune.trials.command.courses import course_of
@@ -28,6 +31,7 @@ from autotune.trials.command.scratch import confine
 from autotune.trials.command.training import Training
 from autotune.trials.command.wire import Wire
 
+_SAFETENSORS = "safetensors.torch"
 _FEEDS = "_autotune_feeds"  # an attribute of iterators of the training loader
 
 
@@ -132,13 +136,35 @@ def _hook_calls(training: Training) -> None:
 
 
 def _hook_saving(training: Training) -> None:
+    """Note what is saved, and announce the files that no Python code opens.
+
+    Writers in C++ and Rust raise no audit event, by which `scratch` learns of files.
+    """
     save = torch.save
 
-    def noted(*args: Any, **kwargs: Any) -> None:
+    def noted(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
         training.saves()
-        save(*args, **kwargs)
+        _announce(f)
+        save(obj, f, *args, **kwargs)
 
     _replace(torch, "save", noted)
+    register_post_import_hook(lambda module: _hook_safetensors(module, training), _SAFETENSORS)
+
+
+def _hook_safetensors(module: Any, training: Training) -> None:
+    save = module.save_file
+
+    def noted(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> None:
+        training.saves()
+        _announce(filename)
+        save(tensors, filename, *args, **kwargs)
+
+    _replace(module, "save_file", noted)
+
+
+def _announce(path: Any) -> None:
+    if isinstance(path, str | os.PathLike):
+        sys.audit("open", os.fspath(path), "w", os.O_WRONLY)
 
 
 def _hook_arguments(training: Training) -> None:

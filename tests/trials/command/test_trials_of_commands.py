@@ -32,7 +32,7 @@ def test_measured_training_is_the_scripts_own(trial, home, plain_losses, capfd):
     measured = result.measurement
     assert len(measured.windows) >= 2
     assert all(w.samples == 8 * w.steps for w in measured.windows)
-    assert losses(capfd.readouterr().out) == plain_losses
+    assert losses(capfd.readouterr().out)[: len(plain_losses)] == plain_losses
     assert (home / "last.pt").read_text() == "an earlier training's"
     assert sorted(p.name for p in home.iterdir()) == ["data", "last.pt", "train.py"]
 
