@@ -37,7 +37,7 @@ def run_trial(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
             yield phase
             trial.timed(phase, work)
         result = trial.result()
-        if request.diagnosis is not None:
+        if request.diagnosis is not None and trial.is_above(request.diagnosis.above):
             yield Kept(result=result)
             yield Phase.DIAGNOSE
             result = replace(result, diagnosis=trial.diagnosis(request.diagnosis))
@@ -71,6 +71,10 @@ class _Trial(abc.ABC):
     @abc.abstractmethod
     def result(self) -> TrialResult:
         """Return the result, after the last phase."""
+
+    def is_above(self, throughput: float) -> bool:
+        """Whether so many samples per second were measured; true where none are."""
+        return True
 
     def diagnosis(self, request: DiagnosisRequest) -> Diagnosis:
         """Return the diagnosis, after the result; nothing is raised."""
@@ -125,6 +129,9 @@ class _Measurement(_Trial):
             exposed_comm_share=self._exposed_comm_share,
         )
         return TrialResult(outcome=Outcome.OK, measurement=self._measurement, phase=Phase.MEASURE)
+
+    def is_above(self, throughput: float) -> bool:
+        return self._measurement.throughput >= throughput
 
     def diagnosis(self, request: DiagnosisRequest) -> Diagnosis:
         subject = Subject(

@@ -116,6 +116,11 @@ def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
     return kept
 
 
+def block_kind(module: nn.Module) -> Hashable:
+    """Return what modules share that can run the same compiled code: class and shapes."""
+    return (type(module), *(parameter.shape for parameter in module.parameters()))
+
+
 def find_beside(model: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[nn.Module]:
     """Yield the outermost modules beside the blocks that multiply matrices, such as a head.
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from autotune.search_space.facts import WorkloadFacts
+from autotune.trials.applying.blocks import block_kind
 from autotune.trials.applying.fully_sharded import parameter_of_two_parts
 
 
@@ -21,6 +22,7 @@ def with_model_facts(
         facts,
         num_parameters=sum(p.numel() for p in model.parameters()),
         num_blocks=len(blocks),
+        num_block_kinds=max(1, len(set(map(block_kind, blocks)))),
         block_class=" and ".join(dict.fromkeys(type(b).__name__ for b in blocks)) or None,
         has_conv2d=any(isinstance(m, nn.Conv2d) for m in model.modules()),
         has_batch_norm=any(isinstance(m, _BatchNorm) for m in model.modules()),

@@ -65,6 +65,10 @@ class Ending:
         whole_s = remeasure_and_check_s(found[0], history, self.hardware)
         return whole_s if whole_s <= left_s else self._cost_s(found, history)
 
+    def confirmable_s(self, plan: Plan, history: History) -> float:
+        """Return the seconds to measure a plan or the leader again, whichever takes longer."""
+        return max(self._cost_s([p], history) for p in (plan, *finalists(history)[:1]))
+
     def fits(self, history: History, left_s: float) -> bool:
         """Whether time is left to try, measure again and check a plan as slow as the baseline."""
         own = history.reference
@@ -144,8 +148,9 @@ class Ending:
 
     def _check(self, plan: Plan, history: History, left_s: float) -> Proposal | None:
         proposal = next_check(plan, history)
-        cost_s = check_s(plan, history, self.hardware)
-        return proposal if proposal and cost_s <= left_s else None
+        if proposal is None or check_s(proposal.plan, history, self.hardware) > left_s:
+            return None
+        return proposal
 
     def _is_tight(self, history: History) -> bool:
         """Whether the interval of the best plan's speed-up is narrower than a gain that counts."""
@@ -172,7 +177,8 @@ class Ending:
 
 def remeasure_and_check_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the seconds to measure the plan again after its trial, and to check it if it must."""
-    checked_s = check_s(plan, history, hardware) if next_check(plan, history) else 0.0
+    check = next_check(plan, history)
+    checked_s = check_s(check.plan, history, hardware) if check else 0.0
     return confirmation_s(plan, history, hardware) + checked_s
 
 

@@ -7,7 +7,7 @@ the other settings: a lower precision does not speed up a step that waits for la
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autotune.agent.done import Done
@@ -41,7 +41,7 @@ _DOUBT_WITHOUT_DIAGNOSIS = 0.2  # that constant if the times of host and device 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Host and device time of a micro-step of the baseline, without waiting for data.
+    """Host and device time of a micro-step, without waiting for data.
 
     Attributes:
         host_s: seconds in which the host prepares and launches operations.
@@ -57,7 +57,10 @@ class Sides:
 
 
 class Roofline:
-    """The expected speed of plans, from the host and device time of the baseline's step.
+    """The expected speed of plans, from the host and device time of a step that was diagnosed.
+
+    That is the fastest such step, as what limits a step changes with the plan; see
+    `History.diagnosed`. Its times without the effects of its settings are those of eager fp32.
 
     Args:
         history: with a baseline that ran.
@@ -68,9 +71,13 @@ class Roofline:
         assert history.baseline is not None
         self._history, self._hardware = history, hardware
         self._baseline_plan = history.baseline.plan
-        self._sides = sides_of(history.baseline, hardware)
         self._sharpness = _SHARPNESS[hardware.device_kind]
         self._effects: dict[tuple[str, Value], Effect] = {}
+        reference = history.diagnosed or history.baseline
+        self._diagnosed_batch = int(reference.plan["batch_size"])
+        self._sides = _without(
+            self._combined_effect(reference.plan), sides_of(reference, hardware)
+        )
 
     def log_speed(self, plan: Plan) -> float:
         """Return the log of the expected samples per second without waiting for data."""
@@ -163,10 +170,9 @@ class Roofline:
 
     def _log_speed(self, batch: float, speed: Effect) -> float:
         """Return the log of samples per second for a micro-batch and the speed-up of each side."""
-        own = int(self._baseline_plan["batch_size"])
-        sides, p = self._sides, self._sharpness
+        own, sides, p = self._diagnosed_batch, self._sides, self._sharpness
         host_s = sides.host_s / speed.host
-        idle = _IDLE_PART_OF_BATCH * own
+        idle = _IDLE_PART_OF_BATCH * int(self._baseline_plan["batch_size"])
         varying_s = (sides.device_s - sides.fixed_s) * (batch + idle) / (own + idle)
         device_s = sides.fixed_s + varying_s / speed.device
         step_s = float((host_s**p + device_s**p) ** (1 / p))
@@ -176,27 +182,28 @@ class Roofline:
 def share_saved(knob: Knob, history: History) -> float | None:
     """Return the largest share of the best plan's step that a knob can save, None if unknown.
 
-    Communication is traced in every trial. Other parts were measured in the baseline's step; they
-    take as long in a faster step, so a larger share of it.
+    Communication is traced in every trial. Other parts were measured in a step that was diagnosed;
+    they take as long in a faster step, so a larger share of it.
     """
-    found, baseline, best = history.diagnosis, history.baseline, history.best
+    diagnosed, best = history.diagnosed, history.best
     if knob.saves == frozenset({StepPart.COMMUNICATION}) and best.result.measurement is not None:
         return best.result.measurement.exposed_comm_share
-    if found is None or baseline is None or knob.saves is None:
+    if diagnosed is None or diagnosed.result.diagnosis is None or knob.saves is None:
         return None
+    found = diagnosed.result.diagnosis
     shares: list[float | None] = [getattr(found.shares, part) for part in knob.saves]
     known = [share for share in shares if share is not None]
     if len(known) < len(shares):
         return None
-    return min(1.0, sum(known) * max(1.0, best.throughput / baseline.throughput))
+    return min(1.0, sum(known) * max(1.0, best.throughput / diagnosed.throughput))
 
 
-def sides_of(baseline: Done, hardware: Hardware) -> Sides:
-    """Return host and device time of the baseline's step, a guess if it was not diagnosed."""
-    measurement, diagnosis = baseline.result.measurement, baseline.result.diagnosis
+def sides_of(trial: Done, hardware: Hardware) -> Sides:
+    """Return host and device time of a trial's step, a guess if it was not diagnosed."""
+    measurement, diagnosis = trial.result.measurement, trial.result.diagnosis
     assert measurement is not None
-    micro_steps = int(baseline.plan.get(FOLLOWS, 1))
-    step_s = 1e-3 * measurement.step_ms * computing_share(baseline) / micro_steps
+    micro_steps = int(trial.plan.get(FOLLOWS, 1))
+    step_s = 1e-3 * measurement.step_ms * computing_share(trial) / micro_steps
     if diagnosis is None or Bound.LAUNCHES not in diagnosis.causes:
         host_s = min(_HOST_S[hardware.device_kind], _MOST_HOST_SHARE * step_s)
         return _sides(host_s, step_s - host_s, is_measured=False)
@@ -215,3 +222,13 @@ def _sides(
 ) -> Sides:
     fixed_s = min(_KERNEL_S * kernels, _MOST_FIXED_SHARE * device_s)
     return Sides(host_s=host_s, device_s=device_s, fixed_s=fixed_s, is_measured=is_measured)
+
+
+def _without(speed: Effect, sides: Sides) -> Sides:
+    """Return what the times would be without settings of this speed-up."""
+    varying_s = sides.device_s - sides.fixed_s
+    return replace(
+        sides,
+        host_s=sides.host_s * speed.host,
+        device_s=sides.fixed_s + varying_s * speed.device,
+    )
