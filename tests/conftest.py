@@ -16,7 +16,7 @@ import pytest
 
 from autotune.cli.main import run_command_line
 from autotune.dispatch import clusters
-from autotune.dispatch.fork_client import COMPILER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
+from autotune.dispatch.fork_client import LATER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
 from autotune.dispatch.run_resources import RunResources
 
 SCHEMAS = count(1)
@@ -64,7 +64,7 @@ def type_command(tmp_path, monkeypatch, capsys):
 def fork_server() -> Iterator[ForkServerProcess]:
     """A server that has imported torch and its compiler, and forks processes for trials."""
     with RunResources() as resources, ForkServerProcess(resources) as server:
-        server.import_modules((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
+        server.import_modules((*TRIAL_IMPORTS, *LATER_IMPORTS))
         yield server
 
 

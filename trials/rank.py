@@ -14,7 +14,6 @@ from autotune.trials.applying.apply import build_step
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
 from autotune.trials.measuring.meter import Meter
-from autotune.trials.numerics.check import compare
 from autotune.trials.process_group import ALONE, device_of, end_process_group, join
 from autotune.trials.profiling.diagnose import Subject, diagnose
 from autotune.trials.request import TrialRequest
@@ -174,6 +173,9 @@ class _Comparison(_Trial):
         return TrialResult(outcome=Outcome.OK, numerics=self._report, phase=Phase.COMPARE)
 
     def _compare(self) -> None:
+        # Seconds of imports that other trials need not wait for.
+        from autotune.trials.numerics.check import compare  # noqa: PLC0415
+
         request = self.request
         self._report = compare(
             self.workload, request.plan, self._reference, self.device, request.seed, self.ranks

@@ -46,7 +46,7 @@ def look_at(
         UsageError: when the narrowing has an unknown knob or value, or devices are too few.
     """
     hardware = this_machine(num_ranks)
-    with LocalCluster(hardware) as cluster:
+    with LocalCluster(hardware, workload) as cluster:
         cluster.start_probe(workload, seed)
         facts = cluster.facts(PROBE_TIMEOUT_S)
     return hardware, spaces_of(facts, hardware, narrowing, num_ranks)
@@ -119,7 +119,7 @@ def _compiled_earlier(
 
 def _open_cluster(request: TuneRequest) -> LocalCluster | SharedCluster:
     if request.ray_address is None:
-        return LocalCluster(this_machine(request.num_ranks))
+        return LocalCluster(this_machine(request.num_ranks), request.workload)
     cluster = SharedCluster(
         request.ray_address, num_ranks=request.num_ranks, workload=request.workload
     )
@@ -152,7 +152,10 @@ def measure_plan(
     from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415  see `tune`
 
     hardware = this_machine(num_ranks)
-    with LocalCluster(hardware) as cluster, RayRunner(cluster, log_dir=_log_dir()) as runner:
+    with (
+        LocalCluster(hardware, workload) as cluster,
+        RayRunner(cluster, log_dir=_log_dir()) as runner,
+    ):
         cluster.start_probe(workload, seed)
         runner.start()
         facts = cluster.facts(PROBE_TIMEOUT_S)

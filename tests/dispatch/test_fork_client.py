@@ -7,7 +7,7 @@ import time
 import pytest
 
 from autotune.dispatch.fork_client import (
-    COMPILER_IMPORTS,
+    LATER_IMPORTS,
     TRIAL_IMPORTS,
     ForkedJob,
     ForkServerProcess,
@@ -113,7 +113,7 @@ def test_a_server_unfit_to_fork_starts_jobs_afresh(job, entries_importable):
 def test_torch_is_shared_and_no_device_touched(job, entries_importable):
     """What trials import leaves the server fit to fork: a job has torch and its compiler."""
     with RunResources() as resources, ForkServerProcess(resources) as forks:
-        forks.import_modules((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
+        forks.import_modules((*TRIAL_IMPORTS, *LATER_IMPORTS))
         with ForkedJob(forks.address, job("is_imported", "torch._inductor.compile_fx")) as forked:
             assert next(forked.items(300.0)) is True
         with ForkedJob(forks.address, job("look_only_variable")) as forked:

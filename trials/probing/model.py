@@ -7,8 +7,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from autotune.search_space.facts import WorkloadFacts
-from autotune.trials.applying.blocks import block_kind
-from autotune.trials.applying.fully_sharded import parameter_of_two_parts
+from autotune.trials.applying.blocks import block_kind, parameter_of_two_parts
 
 
 def with_model_facts(
