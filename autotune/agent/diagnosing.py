@@ -14,8 +14,8 @@ from autotune.trials.result import Purpose
 _TIME_FOR_WINNER_S = 120.0
 # A trial that is so many times as fast as the one that was diagnosed last is diagnosed, too.
 _MUCH_FASTER = 1.5
-# Largest part of the time left that the diagnosis of a search trial may take, by the baseline's.
-_LARGEST_PART_OF_TIME = 0.05
+# Largest part of the time left that the diagnosis of a search trial may take, by earlier ones.
+_LARGEST_PART_OF_TIME = 0.04
 
 
 def diagnosis_of(
@@ -43,14 +43,14 @@ def diagnosis_of(
         return DiagnosisRequest(flops_per_sample=flops)
     if proposal.purpose in SEARCH and _pays(proposal, history, left_s) and history.diagnosed:
         above = _MUCH_FASTER * history.diagnosed.throughput
-        return DiagnosisRequest(flops_per_sample=flops, above=above)
+        return DiagnosisRequest(flops_per_sample=flops, above=above, brief=True)
     return None
 
 
 def _pays(proposal: Proposal, history: History, left_s: float) -> bool:
     """Whether a search trial is short to diagnose: compilers and other ranks take long."""
     is_simple = proposal.num_ranks == 1 and not is_compiled(proposal.plan)
-    took_s = history.diagnosis.took_s if history.diagnosis else math.inf
+    took_s = max((d.took_s for t in history.search if (d := t.result.diagnosis)), default=math.inf)
     return is_simple and took_s <= _LARGEST_PART_OF_TIME * left_s
 
 
@@ -62,4 +62,5 @@ def _leader(history: History, gain: float) -> Plan | None:
 
 
 def _diagnosed(history: History) -> frozenset[Plan]:
-    return frozenset(trial.plan for trial in history.done if trial.result.diagnosis is not None)
+    fully = history.of(Purpose.BASELINE, Purpose.CONFIRM)
+    return frozenset(trial.plan for trial in fully if trial.result.diagnosis is not None)

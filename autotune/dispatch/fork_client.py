@@ -22,11 +22,16 @@ from autotune.dispatch.run_resources import RunResources
 from autotune.errors import ClusterError
 
 # The modules that every trial needs, in this order; importing them touches no device.
-TRIAL_IMPORTS = ("torch", "autotune.trials.rank", "autotune.trials.probing.probe")
+# Torch's optimizers import Dynamo when they are built.
+TRIAL_IMPORTS = (
+    "torch",
+    "torch._dynamo",
+    "autotune.trials.rank",
+    "autotune.trials.probing.probe",
+)
 # The modules that only some trials need: those that compile, check numerics or shard. They take
 # longer than the others together.
 LATER_IMPORTS = (
-    "torch._dynamo",
     "torch._inductor.compile_fx",
     "torch.distributed.fsdp",
     "autotune.trials.numerics.check",

@@ -21,7 +21,7 @@ NUM_BATCHES = 4
 
 _NUM_SAMPLES = 2  # in each, where the model must compute values
 _NUM_PASSES = 16  # over those batches in turn, as modules may be chosen at random
-_TIME_S = 2.0  # after which no more passes begin; at least two are compared
+_TIME_S = 1.0  # after which no more passes begin; at least two are compared
 
 
 def varies_with_shapes(workload: Workload, model: nn.Module, batches: Sequence[Any]) -> bool:

@@ -32,6 +32,8 @@ _KERNEL_S, _MOST_FIXED_SHARE = 3e-6, 0.95
 # Device time of any batch beside its samples, as a part of the baseline's batch: a small batch
 # leaves units idle.
 _IDLE_PART_OF_BATCH = 0.05
+# Share of a GPU's time that a usual step in bf16 spends on kernels bound by memory bandwidth.
+_USUAL_POINTWISE_SHARE = 0.41
 _LEAST_DOUBT = 0.002  # least standard deviation of the log speed by a changed setting
 # Standard deviation of the log speed by a doubling of the batch: a constant, and a part of its
 # expected gain.
@@ -48,12 +50,15 @@ class Sides:
         device_s: seconds in which the device runs them.
         fixed_s: part of `device_s` that depends on neither batch nor precision.
         is_measured: whether a diagnosis measured them; else they are a guess.
+        pointwise_share: share of `device_s` that is bound by memory bandwidth once matrix products
+            are computed in a fast format.
     """
 
     host_s: float
     device_s: float
     fixed_s: float
     is_measured: bool = True
+    pointwise_share: float = _USUAL_POINTWISE_SHARE
 
 
 class Roofline:
@@ -75,9 +80,8 @@ class Roofline:
         self._effects: dict[tuple[str, Value], Effect] = {}
         reference = history.diagnosed or history.baseline
         self._diagnosed_batch = int(reference.plan["batch_size"])
-        self._sides = _without(
-            self._combined_effect(reference.plan), sides_of(reference, hardware)
-        )
+        sides = replace(sides_of(reference, hardware), pointwise_share=_pointwise_share(reference))
+        self._sides = _without(self._combined_effect(reference.plan), sides)
 
     def log_speed(self, plan: Plan) -> float:
         """Return the log of the expected samples per second without waiting for data."""
@@ -135,7 +139,11 @@ class Roofline:
         effects = {name: self._effect(name, value) for name, value in plan.items if name != but}
         corrections = [self._knob(n).correction(plan[n], effects) for n in effects]
         found = [*effects.values(), *corrections]
-        return Effect(math.prod(e.host for e in found), math.prod(e.device for e in found))
+        return Effect(
+            math.prod(e.host for e in found),
+            math.prod(e.device for e in found),
+            math.prod(e.pointwise for e in found),
+        )
 
     def _effect(self, name: str, value: Value) -> Effect:
         if (name, value) not in self._effects:
@@ -143,6 +151,7 @@ class Roofline:
             self._effects[name, value] = Effect(
                 self._limited(name, found.host, most.host),
                 self._limited(name, found.device, most.device),
+                found.pointwise,
             )
         return self._effects[name, value]
 
@@ -174,7 +183,10 @@ class Roofline:
         host_s = sides.host_s / speed.host
         idle = _IDLE_PART_OF_BATCH * int(self._baseline_plan["batch_size"])
         varying_s = (sides.device_s - sides.fixed_s) * (batch + idle) / (own + idle)
-        device_s = sides.fixed_s + varying_s / speed.device
+        pointwise = sides.pointwise_share
+        device_s = sides.fixed_s + varying_s / speed.device * (
+            1.0 - pointwise + pointwise / speed.pointwise
+        )
         step_s = float((host_s**p + device_s**p) ** (1 / p))
         return math.log(batch / step_s)
 
@@ -232,3 +244,16 @@ def _without(speed: Effect, sides: Sides) -> Sides:
         host_s=sides.host_s * speed.host,
         device_s=sides.fixed_s + varying_s * speed.device,
     )
+
+
+def _pointwise_share(trial: Done) -> float:
+    """Return the share of the device's time that is bound by memory bandwidth in a fast format.
+
+    A step in fp32 does not tell: its matrix products take most of the time.
+    """
+    diagnosis = trial.result.diagnosis
+    if diagnosis is None or trial.plan.get("precision", "fp32") == "fp32":
+        return _USUAL_POINTWISE_SHARE
+    by_bandwidth = diagnosis.causes.get(Bound.MEMORY_BANDWIDTH, 0.0)
+    busy = by_bandwidth + diagnosis.causes.get(Bound.ARITHMETIC, 0.0)
+    return by_bandwidth / busy if busy else _USUAL_POINTWISE_SHARE
