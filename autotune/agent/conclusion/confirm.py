@@ -31,7 +31,7 @@ from autotune.trials.result import Purpose
 _LEAST_PART_OF_DURATION = 0.8
 # A check comes before the leader is measured again only if so many times the time for that is left
 # after it: a check may take longer than expected, and a leader that is not confirmed is no answer.
-_MARGIN_OF_CHECK = 1.5
+_MARGIN_OF_CHECK = 1.2
 # Numbers of finalists and of rounds, best first; the first that fits into the time left is run.
 SCHEDULES = ((3, 3), (2, 3), (2, 2), (1, 2), (1, 1))
 
