@@ -71,7 +71,9 @@ def fork_server() -> Iterator[ForkServerProcess]:
 @pytest.fixture
 def torch_imported(fork_server, monkeypatch):
     """Let commands typed in this process fork from one server: each would import torch anew."""
-    monkeypatch.setattr(clusters, "ForkServerProcess", lambda resources: nullcontext(fork_server))
+    monkeypatch.setattr(
+        clusters, "ForkServerProcess", lambda resources, **more: nullcontext(fork_server)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ def with_model_facts(
 ) -> WorkloadFacts:
     """Return the facts with those of the model and its repeated blocks.
 
-    The model must not be on the meta device, where shared parameters are no longer shared.
+    The model must not have been moved to the meta device: that ends the sharing of parameters.
     """
     return replace(
         facts,
