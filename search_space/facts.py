@@ -21,6 +21,8 @@ class WorkloadFacts:
         repeats_in_workers: each worker would read all of the iterable dataset.
         num_parameters: elements over all parameters.
         num_blocks: number of repeated blocks found, 0 for none.
+        num_block_kinds: number of kinds of blocks; those of one kind have equal shapes, so what is
+            compiled for one of them serves all.
         block_class: name of the blocks' class, or None.
         has_conv2d: the model holds a two-dimensional convolution.
         has_batch_norm: the model holds a norm over the samples of a batch.
@@ -40,8 +42,9 @@ class WorkloadFacts:
         user_knobs: the workload's `KNOBS`: names and values, baseline first.
         tokens_per_sample: tokens of a sample, to print tokens per second; None: no tokens.
         flops_per_sample: FLOPs of forward and backward, counted on the CPU; None when unknown.
-        uneven_share: share of these in products with a weight one of whose sides is no multiple of
-            8; None when unknown.
+        conv_share: share of these in convolutions; 0 where unknown.
+        uneven_share: share of those FLOPs in products with a weight one of whose sides is no
+            multiple of 8; None when unknown.
         loader_samples_per_s: speed of the loader alone, in one process; None when unknown.
         loader_busy_share: share of its time that the loader keeps a core busy and does not wait.
         imports: installed modules that the workload uses; processes import them before a trial.
@@ -63,6 +66,7 @@ class WorkloadFacts:
     repeats_in_workers: bool = False
     num_parameters: int = 0
     num_blocks: int = 0
+    num_block_kinds: int = 1
     block_class: str | None = None
     has_conv2d: bool = False
     has_batch_norm: bool = False
@@ -82,6 +86,7 @@ class WorkloadFacts:
     user_knobs: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     tokens_per_sample: int | None = None
     flops_per_sample: float | None = None
+    conv_share: float = 0.0
     uneven_share: float | None = None
     loader_samples_per_s: float | None = None
     loader_busy_share: float = 1.0

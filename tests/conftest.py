@@ -16,7 +16,7 @@ import pytest
 
 from autotune.cli.main import run_command_line
 from autotune.dispatch import clusters
-from autotune.dispatch.fork_client import COMPILER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
+from autotune.dispatch.fork_client import LATER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
 from autotune.dispatch.run_resources import RunResources
 from tests.brief_trials import brief_trials
 
@@ -65,7 +65,7 @@ def type_command(tmp_path, monkeypatch, capsys):
 def fork_server() -> Iterator[ForkServerProcess]:
     """A server that has imported torch and its compiler, and forks processes for trials."""
     with RunResources() as resources, ForkServerProcess(resources) as server:
-        server.import_modules((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
+        server.import_modules((*TRIAL_IMPORTS, *LATER_IMPORTS))
         yield server
 
 
@@ -75,7 +75,9 @@ def quick_trials(fork_server, monkeypatch):
 
     Each would import torch anew, and measure for ten seconds.
     """
-    monkeypatch.setattr(clusters, "ForkServerProcess", lambda resources: nullcontext(fork_server))
+    monkeypatch.setattr(
+        clusters, "ForkServerProcess", lambda resources, **more: nullcontext(fork_server)
+    )
     with brief_trials():
         yield
 

@@ -145,8 +145,12 @@ class DiagnosisRequest:
         explain_graphs: whether to look for graph breaks also where the plan does not compile,
             which takes seconds.
         flops_per_sample: as the probe counted them; needed with several ranks, which do not count.
+        above: samples per second from which the trial is diagnosed; slower ones are not.
+        brief: whether only what limits the step is asked for, and nothing about the user's code.
     """
 
     trace_path: str | None = None
     explain_graphs: bool = False
     flops_per_sample: float | None = None
+    above: float = 0.0
+    brief: bool = False

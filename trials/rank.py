@@ -14,7 +14,6 @@ from autotune.trials.applying.apply import build_step
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
 from autotune.trials.measuring.meter import Meter
-from autotune.trials.numerics.check import compare
 from autotune.trials.process_group import ALONE, device_of, end_process_group, join
 from autotune.trials.profiling.diagnose import Subject, diagnose
 from autotune.trials.request import TrialRequest
@@ -37,7 +36,7 @@ def run_trial(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
             yield phase
             trial.timed(phase, work)
         result = trial.result()
-        if request.diagnosis is not None:
+        if request.diagnosis is not None and trial.is_above(request.diagnosis.above):
             yield Kept(result=result)
             yield Phase.DIAGNOSE
             result = replace(result, diagnosis=trial.diagnosis(request.diagnosis))
@@ -71,6 +70,10 @@ class _Trial(abc.ABC):
     @abc.abstractmethod
     def result(self) -> TrialResult:
         """Return the result, after the last phase."""
+
+    def is_above(self, throughput: float) -> bool:
+        """Whether so many samples per second were measured; true where none are."""
+        return True
 
     def diagnosis(self, request: DiagnosisRequest) -> Diagnosis:
         """Return the diagnosis, after the result; nothing is raised."""
@@ -126,6 +129,9 @@ class _Measurement(_Trial):
         )
         return TrialResult(outcome=Outcome.OK, measurement=self._measurement, phase=Phase.MEASURE)
 
+    def is_above(self, throughput: float) -> bool:
+        return self._measurement.throughput >= throughput
+
     def diagnosis(self, request: DiagnosisRequest) -> Diagnosis:
         subject = Subject(
             step=self._step,
@@ -167,6 +173,9 @@ class _Comparison(_Trial):
         return TrialResult(outcome=Outcome.OK, numerics=self._report, phase=Phase.COMPARE)
 
     def _compare(self) -> None:
+        # Seconds of imports that other trials need not wait for.
+        from autotune.trials.numerics.check import compare  # noqa: PLC0415
+
         request = self.request
         self._report = compare(
             self.workload, request.plan, self._reference, self.device, request.seed, self.ranks

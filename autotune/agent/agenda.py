@@ -16,6 +16,7 @@ from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import Stage
 from autotune.agent.stopping import nothing_promising
 from autotune.clock import Budget
+from autotune.search_space.knobs import is_compiled
 from autotune.trials.cause import Cause
 from autotune.trials.result import Purpose
 
@@ -108,7 +109,12 @@ class Agenda:
         patience_s = self._settings.overrun * max(usual_s, _LEAST_LENGTH_S)
         if patience_s < self._search_s:
             return patience_s, Cause.TOO_SLOW
-        return self._until_search_ends
+        ends_in_s, cause = self._until_search_ends
+        if is_compiled(proposal.plan) and proposal.num_ranks == self._num_ranks:
+            # What was compiled so far would be lost: only the time to measure it again is kept.
+            again_s = self._ending.confirmable_s(proposal.plan, history)
+            ends_in_s = max(ends_in_s, self._remaining_s - again_s)
+        return ends_in_s, cause
 
     def interesting_above(self, proposal: Proposal) -> float | None:
         """Return the throughput below which a trial may stop early, None if it must not."""

@@ -113,6 +113,15 @@ class History:
         return self.baseline.result.diagnosis if self.baseline else None
 
     @cached_property
+    def diagnosed(self) -> Done | None:
+        """The fastest search trial whose step was diagnosed; None where no parts of it are known.
+
+        What limits a step changes with the plan, so forecasts are made from this one.
+        """
+        known = [t for t in self.search if t.result.diagnosis and t.result.diagnosis.causes]
+        return max((t for t in known if t.is_measured), key=lambda t: t.throughput, default=None)
+
+    @cached_property
     def start_ups(self) -> StartUps:
         """Start-up times of plans."""
         ran = [(t.plan, t.result.measurement) for t in self.done if t.result.measurement]

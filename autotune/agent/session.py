@@ -48,7 +48,7 @@ def look_at(
         UsageError: when the narrowing has an unknown knob or value, or devices are too few.
     """
     hardware = this_machine(num_ranks)
-    with LocalCluster(hardware) as cluster:
+    with LocalCluster(hardware, target.path) as cluster:
         cluster.start_probe(_probe_request(target, hardware, seed))
         facts = cluster.facts(PROBE_TIMEOUT_S)
     _check_ranks(facts, num_ranks)
@@ -147,7 +147,7 @@ def _compiled_earlier(
 
 def _open_cluster(request: TuneRequest) -> LocalCluster | SharedCluster:
     if request.ray_address is None:
-        return LocalCluster(this_machine(request.num_ranks))
+        return LocalCluster(this_machine(request.num_ranks), request.target.path)
     if request.target.command is not None:
         raise UsageError("a command is tuned on this machine only; leave --ray-address out")
     cluster = SharedCluster(
@@ -182,7 +182,10 @@ def measure_plan(
     from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415  see `tune`
 
     hardware = this_machine(num_ranks)
-    with LocalCluster(hardware) as cluster, RayRunner(cluster, log_dir=_log_dir()) as runner:
+    with (
+        LocalCluster(hardware, target.path) as cluster,
+        RayRunner(cluster, log_dir=_log_dir()) as runner,
+    ):
         cluster.start_probe(_probe_request(target, hardware, seed))
         runner.start()
         facts = cluster.facts(PROBE_TIMEOUT_S)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from autotune.search_space.hardware import DeviceKind
 from autotune.search_space.knobs import CATALOGUE, is_compiled
+from autotune.search_space.knobs.layout import CUDNN_BENCHMARK
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Measurement
 
@@ -37,7 +38,7 @@ class StartUps:
     ) -> None:
         self._measurements: dict[Plan, list[Measurement]] = {}
         self._compile_s: dict[Plan, float] = {}
-        self._first_steps_s: dict[tuple[Plan, Value], list[float]] = {}
+        self._first_steps_s: dict[tuple[Plan, Value, Value], list[float]] = {}
         self._knobs_outside_program = frozenset(
             knob.name for knob in CATALOGUE if device_kind not in knob.recompiles_on
         )
@@ -96,5 +97,6 @@ class StartUps:
             tuple(item for item in plan.items if item[0] not in self._knobs_outside_program)
         )
 
-    def _program_and_batch(self, plan: Plan) -> tuple[Plan, Value]:
-        return self._program(plan), plan["batch_size"]
+    def _program_and_batch(self, plan: Plan) -> tuple[Plan, Value, Value]:
+        """Return what decides which kernels a process finds in a cache of compiler or cuDNN."""
+        return self._program(plan), plan["batch_size"], plan.get(CUDNN_BENCHMARK.name, False)

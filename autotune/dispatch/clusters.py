@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from autotune.dispatch.fork_client import COMPILER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
+from autotune.dispatch.fork_client import LATER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
 from autotune.dispatch.mark import new_token
 from autotune.dispatch.private_ray import PrivateRay
 from autotune.dispatch.probing import Probe, check_file
 from autotune.dispatch.run_resources import RunResources
+from autotune.dispatch.static_imports import static_imports
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.trials.request import ProbeRequest
@@ -57,6 +58,9 @@ class Cluster(Protocol):
             ClusterError: when Ray does not start, or the devices are not free.
         """
 
+    def trial_has_begun(self) -> None:
+        """Begin to import what the first trial can do without, now that it runs."""
+
     def restart_fork_server(self) -> None:
         """Start the fork server again if it has died."""
 
@@ -68,14 +72,22 @@ class Cluster(Protocol):
 
 
 class LocalCluster:
-    """This machine under a private Ray, which ends with `close`, or with this process."""
+    """This machine under a private Ray, which ends with `close`, or with this process.
 
-    def __init__(self, hardware: Hardware) -> None:
+    Args:
+        hardware: of this machine.
+        workload: the path of the user's model.py; what it imports is imported at once.
+    """
+
+    def __init__(self, hardware: Hardware, workload: Path | None = None) -> None:
         self._hardware = hardware
         self._exit_stack = ExitStack()
         self.resources = self._exit_stack.enter_context(RunResources())
-        self._server = self._exit_stack.enter_context(ForkServerProcess(self.resources))
-        self._imports: tuple[str, ...] = ()
+        guessed = () if workload is None else static_imports(workload)
+        self._server = self._exit_stack.enter_context(
+            ForkServerProcess(self.resources, imports=TRIAL_IMPORTS, guessed=guessed)
+        )
+        self._imports: tuple[str, ...] = TRIAL_IMPORTS
         self._probe: Probe | None = None
         self.ray: PrivateRay | None = None
 
@@ -91,12 +103,9 @@ class LocalCluster:
 
     def start_probe(self, request: ProbeRequest) -> None:
         """See `Cluster`."""
-        in_functions = request.command is None  # a command imports what it needs by itself
-        if in_functions:
-            self._import(TRIAL_IMPORTS)
         self._probe = self._exit_stack.enter_context(Probe(self._server, request))
-        if in_functions:
-            self._import(COMPILER_IMPORTS)
+        if self._hardware.device_kind == "cpu":
+            self._import(LATER_IMPORTS)  # during a trial they would take its cores
 
     def facts(self, timeout_s: float) -> WorkloadFacts:
         """See `Cluster`."""
@@ -104,6 +113,11 @@ class LocalCluster:
         facts = self._probe.facts(timeout_s)
         self._import(facts.imports)
         return facts
+
+    def trial_has_begun(self) -> None:
+        """See `Cluster`."""
+        if not set(LATER_IMPORTS).issubset(self._imports):
+            self._import(LATER_IMPORTS)
 
     def _import(self, modules: tuple[str, ...]) -> None:
         self._imports += modules
@@ -198,7 +212,7 @@ class SharedCluster:
         """See `Cluster`."""
         from autotune.dispatch.remote_probe import RemoteProbe  # noqa: PLC0415
 
-        self._imports = (*TRIAL_IMPORTS, *COMPILER_IMPORTS)
+        self._imports = (*TRIAL_IMPORTS, *LATER_IMPORTS)
         self._probe = RemoteProbe(self.open_slots()[0].actor, request)
 
     def facts(self, timeout_s: float) -> WorkloadFacts:
@@ -220,6 +234,9 @@ class SharedCluster:
                 self._devices, token=new_token(), workload_folder=self._workload.parent
             )
         return self._slots
+
+    def trial_has_begun(self) -> None:
+        """Do nothing: all imports were asked for before."""
 
     def restart_fork_server(self) -> None:
         """Do nothing: each slot restarts its own fork server."""

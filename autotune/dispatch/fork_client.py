@@ -21,9 +21,21 @@ from autotune.dispatch.job import Exit, Job
 from autotune.dispatch.run_resources import RunResources
 from autotune.errors import ClusterError
 
-# The modules that trials need, in this order; importing them touches no device.
-TRIAL_IMPORTS = ("torch", "autotune.trials.rank", "autotune.trials.probing.probe")
-COMPILER_IMPORTS = ("torch._dynamo", "torch._inductor.compile_fx")
+# The modules that every trial needs, in this order; importing them touches no device.
+# Torch's optimizers import Dynamo when they are built.
+TRIAL_IMPORTS = (
+    "torch",
+    "torch._dynamo",
+    "autotune.trials.rank",
+    "autotune.trials.probing.probe",
+)
+# The modules that only some trials need: those that compile, check numerics or shard. They take
+# longer than the others together.
+LATER_IMPORTS = (
+    "torch._inductor.compile_fx",
+    "torch.distributed.fsdp",
+    "autotune.trials.numerics.check",
+)
 
 
 class ForkServerProcess:
@@ -35,6 +47,8 @@ class ForkServerProcess:
         resources: of the run; its token and its folder are used.
         environment: of the jobs; None: this process's own.
         cores: the CPU cores it may use, from which torch takes its number of threads; None: all.
+        imports: modules to import first.
+        guessed: modules to import next, unless that makes the process unfit to fork.
     """
 
     def __init__(
@@ -43,6 +57,8 @@ class ForkServerProcess:
         *,
         environment: Mapping[str, str] | None = None,
         cores: frozenset[int] | None = None,
+        imports: tuple[str, ...] = (),
+        guessed: tuple[str, ...] = (),
     ) -> None:
         self.resources = resources
         folder = tempfile.mkdtemp(dir=resources.folder)
@@ -50,6 +66,7 @@ class ForkServerProcess:
         base = os.environ if environment is None else environment
         self._environment = {**base, **resources.environment, **import_path()}
         self._cores = cores
+        self._first = {"imports": imports, "guessed": guessed}
         self._modules: tuple[str, ...] = ()
         self._process = self._start()
 
@@ -63,6 +80,7 @@ class ForkServerProcess:
                 "socket": listener.fileno(),
                 "cores": allowed,
                 "folder": str(self.resources.folder),
+                **self._first,
             }
             return subprocess.Popen(  # noqa: S603  our own module
                 [sys.executable, "-P", "-m", "autotune.dispatch.fork_server", json.dumps(options)],

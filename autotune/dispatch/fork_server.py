@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
@@ -38,6 +38,7 @@ from autotune.trials.forkable import is_forkable
 # The two kinds of messages to the server.
 IMPORT = "import"
 RUN = "run"
+ATTRIBUTE = ":"  # separates a module to import from a name that is taken from it
 # The highest oom_score_adj: when memory runs out, the kernel kills a trial before anything else.
 OOM_SCORE_OF_TRIAL = "1000"
 STDIN = 0
@@ -88,11 +89,7 @@ class _Server:
 
     def _answer(self, connection: Connection, kind: str, *rest: Any) -> None:
         if kind == IMPORT:
-            for name in rest[0]:
-                with contextlib.suppress(
-                    Exception
-                ):  # the job that needs the module reports its error
-                    importlib.import_module(name)
+            _import(rest[0])
             connection.close()
         else:
             self._fork(connection, *rest)
@@ -133,6 +130,14 @@ class _Server:
         child = self._children[connection]
         kill_all(TRIAL_VARIABLE, child.token, child.pid)
         self._report(connection)
+
+
+def _import(entries: Iterable[str]) -> None:
+    """Import modules, and names from modules; the job that needs one reports its error."""
+    for entry in entries:
+        module, _, name = entry.partition(ATTRIBUTE)
+        with contextlib.suppress(Exception):
+            __import__(module, fromlist=[name] if name else [])
 
 
 def _die_with(server: int) -> None:
@@ -210,6 +215,13 @@ def main(options: dict[str, Any]) -> None:
     os.environ[_NVML_CHECK_VARIABLE] = "1"
     if options["cores"] is not None:
         os.sched_setaffinity(0, options["cores"])
+    _import(options["imports"])
+    if options["guessed"]:
+        _import(options["guessed"])
+        if not is_forkable():
+            # One of them started a thread or touched a device; begin anew without them.
+            command = [sys.executable, "-P", "-m", "autotune.dispatch.fork_server"]
+            os.execv(sys.executable, [*command, json.dumps({**options, "guessed": []})])  # noqa: S606
     _Server(socket.socket(fileno=options["socket"])).serve()
     shutil.rmtree(options["folder"], ignore_errors=True)
 

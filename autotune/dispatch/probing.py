@@ -1,6 +1,7 @@
 """Runs the probe in a process of its own, so that no workload can harm or hang the driver."""
 
 import abc
+import itertools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +59,9 @@ class Probe(ProbeJob):
         self._forked = ForkedJob(server.address, self._job)
 
     def _wait(self, timeout_s: float) -> tuple[list[Any], str]:
-        items = list(self._forked.items(timeout_s))
+        # The first item is the answer; the end of its process would be known later, as the server
+        # may be importing.
+        items = list(itertools.islice(self._forked.items(timeout_s), 1))
         if self._forked.has_begun(0.0):
             kill_all(TRIAL_VARIABLE, self._job.token, self._forked.pid())
         log = Path(self._job.log).read_text(errors="replace") if items else ""

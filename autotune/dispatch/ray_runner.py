@@ -203,6 +203,7 @@ class RayRunner:
         now = self._clock.now()
         try:
             trial.receive(rank, ray.get(next(rank.stream)), now)
+            self._cluster.trial_has_begun()
         except StopIteration:
             trial.mark_lost(rank, "its slot ended without a report", now)
         except RayError as error:

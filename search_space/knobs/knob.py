@@ -53,10 +53,13 @@ class Effect:
     Attributes:
         host: factor on the speed of preparing and launching operations.
         device: factor on the speed of running them.
+        pointwise: further factor on the speed of those that are bound by memory bandwidth, such as
+            norms and activations between matrix products.
     """
 
     host: float = 1.0
     device: float = 1.0
+    pointwise: float = 1.0
 
 
 NO_EFFECT = Effect()

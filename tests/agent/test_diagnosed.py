@@ -7,8 +7,10 @@ import pytest
 
 from autotune.agent.conclusion.explain import baseline_remarks, remarks
 from autotune.agent.conclusion.finalists import changes_training
+from autotune.agent.diagnosing import diagnosis_of
 from autotune.agent.forecast.durations import expected_s
 from autotune.agent.forecast.roofline import Roofline
+from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.promising import Promising
 from autotune.agent.proposers.reasons import bound_acted_on
 from autotune.search_space.bound import Bound
@@ -117,6 +119,71 @@ def test_a_diagnosis_is_not_expected_again():
     assert expected_s(space.baseline, seen, GPU) == pytest.approx(7.0)
 
 
+def leader(bound, shares, speed=100.0, **more):
+    """The settings and the result of a trial in bf16 whose step was diagnosed."""
+    diagnosis = Diagnosis(bound=bound, causes=shares, shares=Shares(idle=shares[Bound.LAUNCHES]))
+    return {"precision": "bf16"}, replace(ok(speed, **more), diagnosis=diagnosis)
+
+
+def waiting_for_launches(idle, bandwidth=0.2):
+    """The shares of a step by its bounds."""
+    busy = 1.0 - idle - bandwidth
+    return {Bound.LAUNCHES: idle, Bound.ARITHMETIC: busy, Bound.MEMORY_BANDWIDTH: bandwidth}
+
+
+def test_a_leader_that_waits_for_launches_is_given_a_larger_batch():
+    """Whatever limited the baseline, the bound of the fastest step that was diagnosed counts."""
+    busy = history(({}, ARITHMETIC), leader(Bound.ARITHMETIC, waiting_for_launches(0.0)))
+    idle = history(({}, ARITHMETIC), leader(Bound.LAUNCHES, waiting_for_launches(0.6)))
+    larger = {"batch_size": 64, "precision": "bf16"}
+    with_batch = [gains(seen, **larger)["batch_size", 64] for seen in (busy, idle)]
+    assert with_batch[0] < 1.3
+    assert with_batch[1] > 1.8
+    assert "trial 2 is bound by launches (60%" in bound_acted_on(
+        [(BY_NAME["batch_size"], 64, 16)], idle
+    )
+
+
+def test_the_compiler_gains_what_is_bound_by_memory_bandwidth():
+    """It fuses what lies between matrix products, and hardly changes these."""
+
+    def gain(bandwidth):
+        shares = waiting_for_launches(0.0, bandwidth)
+        seen = history(({}, ARITHMETIC), leader(Bound.MEMORY_BANDWIDTH, shares))
+        return gains(seen, precision="bf16")["compile_mode", "default"]
+
+    assert gain(0.8) > 1.8
+    assert gain(0.1) < 1.15
+
+
+def test_convolutions_gain_less_by_half_precision():
+    """Torch lets them compute in tf32 already."""
+
+    def gain(value, conv_share):
+        space = build_space(replace(GPT, conv_share=conv_share), GPU)
+        return gains(history(({}, ARITHMETIC), space=space))["precision", value]
+
+    assert gain("bf16", 0.0) > 3.0
+    assert gain("bf16", 1.0) < 1.6
+    assert gain("tf32", 1.0) == pytest.approx(1.0, abs=0.01)
+
+
+def test_trials_that_are_much_faster_are_diagnosed_briefly():
+    """On one device, without a compiler, and above a speed that is told beforehand."""
+    seen = history(({}, diagnosed(Bound.ARITHMETIC, speed=50.0, took_s=2.0)))
+
+    def asked(changes, left_s=100.0):
+        plan = seen.space.plan(changes)
+        proposal = Proposal(plan=plan, purpose=Purpose.PRESET, reason="")
+        return diagnosis_of(proposal, seen, 0.01, left_s)
+
+    found = asked({"precision": "bf16"})
+    assert found.brief
+    assert found.above == pytest.approx(75.0)
+    assert asked({"compile_mode": "default"}) is None
+    assert asked({"precision": "bf16"}, left_s=30.0) is None
+
+
 class DiagnosedWorld(World):
     """Answers with a diagnosis where one is asked for."""
 
@@ -152,7 +219,7 @@ def test_a_loss_that_depends_on_the_batch_changes_with_it(total, findings, told)
 
 def test_the_baseline_and_the_leader_of_the_confirmation_are_diagnosed():
     """The winner has a diagnosis, and no plan spends the seconds of a second one."""
-    table = Table(DiagnosedWorld(GPT_MODEL), GPT, budget_s=600)
+    table = Table(DiagnosedWorld(GPT_MODEL), GPT, budget_s=900)
     winner = table.search().run()
     asked = [request for request in table.world.requests if request.diagnosis is not None]
     assert asked[0].purpose is Purpose.BASELINE

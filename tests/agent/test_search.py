@@ -179,11 +179,10 @@ def test_an_interesting_error_of_ours_is_stored_and_not_hidden():
 
 
 def test_expensive_compilation_waits_for_a_budget_that_can_pay():
-    """max-autotune is tried in two hours, and left out with a word in five minutes."""
+    """max-autotune is tried in two hours, and left out in five minutes."""
     knobs = Narrowing(knobs=("precision", "compile_mode", "optimizer_impl"))
     short, long = (Table(World(GPT_MODEL), GPT, s, {}, knobs) for s in (300, 7200))
     for table in (short, long):
         table.search().run()
-    assert "not tried for lack of time" in short.record().stop_reason
     tried = [{r.plan["compile_mode"] for r in search_trials(table)} for table in (short, long)]
     assert ["max-autotune" in modes for modes in tried] == [False, True]

@@ -133,12 +133,12 @@ def test_shardings_that_have_no_chance_are_not_tried(tuned):
 
 
 def test_fsdp_is_tried_with_compiled_blocks_on_a_large_model():
-    """Sharing out the optimizer's step may gain there, so the ways to are compared."""
+    """Sharing out the optimizer's step may gain there, so a way to do that is tried, and wins."""
     large = replace(GPT_MODEL, speeds={**GPT_MODEL.speeds, **AMONG_RANKS, **FSDP_WINS})
     table = run(large, GPT_1B, budget_s=600, settings={})
     winner = table.search().run()
     fsdp = [r.plan for r in table.store.trials(1) if r.reason.startswith(SHARDED)]
-    assert {plan["sharding"] for plan in fsdp} >= {"fsdp_zero2", "fsdp_zero3"}
+    assert "fsdp_zero3" in {plan["sharding"] for plan in fsdp}
     assert {plan["compile_scope"] for plan in fsdp} == {"block"}
     assert winner.plan["sharding"] == "fsdp_zero3"
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from autotune.dispatch.fork_client import (
-    COMPILER_IMPORTS,
+    LATER_IMPORTS,
     TRIAL_IMPORTS,
     ForkedJob,
     ForkServerProcess,
@@ -110,10 +110,27 @@ def test_a_server_unfit_to_fork_starts_jobs_afresh(job, entries_importable):
             assert list(forked.items(60.0)) == [False, Exit(code=0)]
 
 
+def test_guesses_that_harm_a_server_are_dropped(job, entries_importable):
+    """A guessed module that starts a thread is done without; harmless guesses are shared."""
+
+    def is_shared(module, guessed):
+        with (
+            RunResources() as resources,
+            ForkServerProcess(resources, imports=("this",), guessed=guessed) as forks,
+            ForkedJob(forks.address, job("is_imported", module)) as forked,
+        ):
+            return next(forked.items(60.0))
+
+    assert is_shared("cmd", ("cmd", "no_such_module", "xml:sax"))
+    assert is_shared("xml.sax", ("cmd", "no_such_module", "xml:sax"))
+    assert is_shared("this", ("starts_a_thread", "cmd"))
+    assert not is_shared("starts_a_thread", ("starts_a_thread", "cmd"))
+
+
 def test_torch_is_shared_and_no_device_touched(job, entries_importable):
     """What trials import leaves the server fit to fork: a job has torch and its compiler."""
     with RunResources() as resources, ForkServerProcess(resources) as forks:
-        forks.import_modules((*TRIAL_IMPORTS, *COMPILER_IMPORTS))
+        forks.import_modules((*TRIAL_IMPORTS, *LATER_IMPORTS))
         with ForkedJob(forks.address, job("is_imported", "torch._inductor.compile_fx")) as forked:
             assert next(forked.items(300.0)) is True
         with ForkedJob(forks.address, job("look_only_variable")) as forked:

@@ -121,6 +121,27 @@ def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
     return kept
 
 
+def parameter_of_two_parts(model: nn.Module, blocks: Sequence[nn.Module]) -> str | None:
+    """Return which parameter belongs to two parts that FSDP shards by themselves, or None.
+
+    The parts are each block, and the rest of the model.
+    """
+    sharded, modules = set(blocks), model.named_modules(remove_duplicate=False)
+    parts = {f"{path}.": module for path, module in modules if module in sharded}
+    seen: dict[nn.Parameter, tuple[nn.Module | None, str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        part = next((block for path, block in parts.items() if name.startswith(path)), None)
+        first_part, first = seen.setdefault(parameter, (part, name))
+        if part is not first_part:
+            return f"{first} and {name} are one parameter, in parts that FSDP cuts by themselves"
+    return None
+
+
+def block_kind(module: nn.Module) -> Hashable:
+    """Return what modules share that can run the same compiled code: class and shapes."""
+    return (type(module), *(parameter.shape for parameter in module.parameters()))
+
+
 def find_beside(model: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[nn.Module]:
     """Yield the outermost modules beside the blocks that multiply matrices, such as a head.
 

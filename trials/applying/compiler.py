@@ -11,7 +11,7 @@ from torch import nn
 
 from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
-from autotune.trials.applying.blocks import check_found, find_beside
+from autotune.trials.applying.blocks import block_kind, check_found, find_beside
 from autotune.trials.applying.losses import compiled_large_losses
 from autotune.trials.applying.settings import Setting, attribute_set
 from autotune.trials.failure import InvalidPlanError
@@ -86,8 +86,7 @@ def _compile_in_place(module: nn.Module, mode: str) -> None:
     Unlike with `torch.compile(module)` the names in the state dict stay, and FSDP's hooks around
     the forward pass stay outside of the graph, which they would break.
     """
-    kind = (type(module), *(parameter.shape for parameter in module.parameters()))
-    module.forward = _CompiledForward(module.forward, mode, kind)
+    module.forward = _CompiledForward(module.forward, mode, block_kind(module))
 
 
 class _CompiledForward:

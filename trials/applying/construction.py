@@ -71,7 +71,7 @@ def construct_for_sharding(
 
     It is the same on all ranks, although each sees its own free memory.
     """
-    empty = _without_values(workload, plan)
+    empty = construct_without_values(workload, plan)
     fits = empty is not None and device_has_room(num_bytes(empty), device)
     if ranks.worst(float(not fits)) == [0.0]:
         return construct_on_device(workload, plan, device)
@@ -94,8 +94,8 @@ def _seeded(workload: Workload, plan: Plan) -> nn.Module:
     return workload.model(plan.values)
 
 
-def _without_values(workload: Workload, plan: Plan) -> nn.Module | None:
-    """Return the model on the meta device, or None when its code needs values."""
+def construct_without_values(workload: Workload, plan: Plan) -> nn.Module | None:
+    """Return the model built on the meta device, or None when its code needs values."""
     try:
         with torch.device("meta"):
             return workload.model(plan.values)

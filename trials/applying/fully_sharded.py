@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from autotune.search_space.plan import Plan
+from autotune.trials.applying.blocks import parameter_of_two_parts
 from autotune.trials.applying.construction import materialise
 from autotune.trials.applying.precision import half_dtype
 from autotune.trials.applying.shared_buffers import SharedBuffers
@@ -101,22 +102,6 @@ def _check_no_hooks(model: nn.Module) -> None:
                 f"the parameter {name} has a hook, which would not be called for the parts that "
                 "FSDP makes of it; use sharding=ddp or zero1"
             )
-
-
-def parameter_of_two_parts(model: nn.Module, blocks: Sequence[nn.Module]) -> str | None:
-    """Return which parameter belongs to two parts that FSDP shards by themselves, or None.
-
-    The parts are each block, and the rest of the model.
-    """
-    sharded, modules = set(blocks), model.named_modules(remove_duplicate=False)
-    parts = {f"{path}.": module for path, module in modules if module in sharded}
-    seen: dict[nn.Parameter, tuple[nn.Module | None, str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        part = next((block for path, block in parts.items() if name.startswith(path)), None)
-        first_part, first = seen.setdefault(parameter, (part, name))
-        if part is not first_part:
-            return f"{first} and {name} are one parameter, in parts that FSDP cuts by themselves"
-    return None
 
 
 def _policy(

@@ -16,7 +16,6 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from autotune.search_space.knobs.ranks import FSDP
 from autotune.search_space.plan import Plan
-from autotune.trials.applying.fully_sharded import shard_fully
 from autotune.trials.applying.replicated import Replicated
 from autotune.trials.applying.settings import Setting
 from autotune.trials.failure import InvalidPlanError
@@ -96,6 +95,9 @@ def shard(
     place = ranks.place
     if place.world_size == 1:
         return OneDevice(model)
+    # Seconds of imports that one device need not wait for.
+    from autotune.trials.applying.fully_sharded import shard_fully  # noqa: PLC0415
+
     sharding = str(plan.get("sharding", "ddp"))
     if sharding == "hsdp":
         mesh = _hybrid_mesh(ranks, device_kind)

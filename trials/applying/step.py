@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -170,8 +169,9 @@ class Step:
             self._scaler.unscale_(self.optimizer)
         groups = self.optimizer.param_groups
         parameters = [parameter for group in groups for parameter in group["params"]]
-        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        norm: Any = nn.utils.clip_grad_norm_(parameters, max_norm)
+        whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # of FSDP
+        return whole
 
     def update(self) -> None:
         """Step the optimizer and clear the gradients."""

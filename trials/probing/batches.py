@@ -12,9 +12,10 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.loader import build_loader
 from autotune.trials.feed import Feed
-from autotune.trials.probing.loader import has_fixed_batches, loader_speed
+from autotune.trials.probing.loader import has_fixed_batches, read_batches
 from autotune.trials.probing.products import UnevenProducts
 from autotune.trials.probing.varying import (
+    NUM_BATCHES,
     on_meta,
     uneven_batches,
     varies_with_shapes,
@@ -31,23 +32,24 @@ def with_batch_facts(
     feed = Feed(build_loader(workload, plan, seed))
     batch = feed.next()
     is_fixed = has_fixed_batches(workload, plan, seed, feed, batch)
-    is_uneven = uneven_batches(batch, feed)
-    flops, uneven = _count_flops(workload, model, batch)
+    others = read_batches(feed, facts.batch_size, NUM_BATCHES - 1)
+    batches = [batch, *others.batches]
+    flops, in_convolutions, uneven = _count_flops(workload, model, batch)
     with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
         if flops is None:
             varies = varies_with_values(workload, plan, seed)
         else:
-            varies = varies_with_shapes(workload, model, batch, feed)
-    samples_per_s, busy_share = loader_speed(feed, facts.batch_size)
+            varies = varies_with_shapes(workload, model, batches)
     return replace(
         facts,
         fixed_batches=is_fixed,
-        uneven_batches=is_uneven,
+        uneven_batches=uneven_batches(batches),
         varies=varies,
         flops_per_sample=flops and flops / facts.batch_size,
+        conv_share=in_convolutions / flops if flops else 0.0,
         uneven_share=uneven / flops if flops else None,
-        loader_samples_per_s=samples_per_s,
-        loader_busy_share=busy_share,
+        loader_samples_per_s=others.samples_per_s,
+        loader_busy_share=others.busy_share,
         remarks=(*facts.remarks, *_remarks(facts.batch_size, is_fixed=is_fixed)),
     )
 
@@ -59,18 +61,22 @@ def _remarks(batch_size: int, *, is_fixed: bool) -> tuple[str, ...]:
     return (f"the loader makes its own batches, so batch_size stays; {counts}",)
 
 
-def _count_flops(workload: Workload, model: nn.Module, batch: Any) -> tuple[float | None, float]:
+def _count_flops(
+    workload: Workload, model: nn.Module, batch: Any
+) -> tuple[float | None, float, float]:
     """Count one training step on the meta device, which computes shapes only.
 
     Models whose code reads values cannot run there; their count is unknown.
 
     Returns:
-        All FLOPs, and those in products of uneven sides.
+        All FLOPs, those in convolutions, and those in products of uneven sides.
     """
     try:
         # The outer mode sees the operators into which the inner one decomposes others.
         with UnevenProducts(model) as uneven, FlopCounterMode(display=False) as counter:
             workload.compute_loss(model.to("meta"), on_meta(batch)).backward()
     except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
-        return None, 0.0
-    return float(counter.get_total_flops()), uneven.flops
+        return None, 0.0, 0.0
+    counts = counter.get_flop_counts().get("Global", {})
+    in_convolutions = sum(flops for op, flops in counts.items() if "convolution" in str(op))
+    return float(counter.get_total_flops()), float(in_convolutions), uneven.flops

@@ -7,7 +7,7 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -146,11 +146,33 @@ def _sizes(batch: Any) -> Iterator[int]:
         yield from _sizes(vars(batch))
 
 
-def loader_speed(feed: Feed, batch_size: int) -> tuple[float, float]:
-    """Return the loader's samples per second alone, and the share of time that a core is busy."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewBatches:
+    """Some batches of a loader, and how fast it gave them.
+
+    Attributes:
+        batches: in their order.
+        samples_per_s: of the loader alone.
+        busy_share: share of the time that a core was busy.
+    """
+
+    batches: list[Any]
+    samples_per_s: float
+    busy_share: float
+
+
+def read_batches(feed: Feed, batch_size: int, number: int) -> FewBatches:
+    """Read `number` batches, and further ones until the loader's speed is known."""
     start, computed = time.perf_counter(), time.process_time()
+    batches: list[Any] = []
     count, took_s = 0, 0.0
-    while took_s < _LOADER_S:
-        feed.next()
+    while count < number or took_s < _LOADER_S:
+        batch = feed.next()
         count, took_s = count + 1, time.perf_counter() - start
-    return count * batch_size / took_s, min(1.0, (time.process_time() - computed) / took_s)
+        if count <= number:
+            batches.append(batch)
+    return FewBatches(
+        batches=batches,
+        samples_per_s=count * batch_size / took_s,
+        busy_share=min(1.0, (time.process_time() - computed) / took_s),
+    )

@@ -21,6 +21,19 @@ from autotune.trials.applying.optimizer import (
 from autotune.trials.failure import InvalidPlanError
 
 
+def with_few_values(model: nn.Module) -> nn.Module:
+    """Return a module with parameters like those of `model`, of one element each.
+
+    An optimizer can be built for it where the model itself has no values.
+    """
+    few = nn.Module()
+    for number, parameter in enumerate(model.parameters()):
+        value = torch.zeros((1,) * parameter.dim(), dtype=parameter.dtype)
+        alike = nn.Parameter(value, requires_grad=parameter.requires_grad)
+        few.register_parameter(str(number), alike)
+    return few
+
+
 def with_optimizer_facts(
     facts: WorkloadFacts, optimizer: Optimizer, model: nn.Module
 ) -> WorkloadFacts:

@@ -9,6 +9,7 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.blocks import find_blocks
+from autotune.trials.applying.construction import construct_without_values
 from autotune.trials.applying.loader import dataset_len
 from autotune.trials.applying.optimizer import build_optimizer
 from autotune.trials.failure import one_line, user_traceback
@@ -17,7 +18,11 @@ from autotune.trials.probing.batches import with_batch_facts
 from autotune.trials.probing.loader import with_dataset_facts
 from autotune.trials.probing.machine import compiler_problem, has_bf16, has_fp16
 from autotune.trials.probing.model import with_model_facts
-from autotune.trials.probing.optimizer import with_late_gradients, with_optimizer_facts
+from autotune.trials.probing.optimizer import (
+    with_few_values,
+    with_late_gradients,
+    with_optimizer_facts,
+)
 from autotune.trials.probing.source import Imports, source_hash
 from autotune.trials.request import ProbeRequest, Rejection
 from autotune.trials.seeding import seed_all
@@ -50,8 +55,9 @@ def probe(
     num_samples = dataset_len(dataset)
     batch_size, remarks = baseline_batch_size(workload, num_samples)
     plan = Plan.of({"batch_size": batch_size, **{k: v[0] for k, v in workload.knobs.items()}})
-    model = workload.model(plan.values)
-    optimizer = build_optimizer(workload, plan, model)
+    # Drawing a billion parameters takes ten seconds, and no fact depends on their values.
+    model = construct_without_values(workload, plan) or workload.model(plan.values)
+    optimizer = build_optimizer(workload, plan, with_few_values(model))
     facts = WorkloadFacts(
         batch_size=batch_size,
         global_batch_size=workload.global_batch_size,

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,29 +16,28 @@ from autotune.trials.applying.loader import build_loader
 from autotune.trials.feed import Feed
 from autotune.trials.workload import Workload
 
-_NUM_BATCHES = 4  # that are compared
+NUM_BATCHES = 4
+"""Batches that are compared."""
+
 _NUM_SAMPLES = 2  # in each, where the model must compute values
 _NUM_PASSES = 16  # over those batches in turn, as modules may be chosen at random
-_TIME_S = 2.0  # after which no more passes begin; at least two are compared
+_TIME_S = 1.0  # after which no more passes begin; at least two are compared
 
 
-def varies_with_shapes(workload: Workload, model: nn.Module, batch: Any, feed: Feed) -> bool:
+def varies_with_shapes(workload: Workload, model: nn.Module, batches: Sequence[Any]) -> bool:
     """Whether the modules that run depend on shapes or on chance.
 
     Args:
         workload: whose loss is computed.
         model: on the meta device.
-        batch: the first one to compare.
-        feed: of the others.
+        batches: to compare.
     """
-    batches = (batch if number == 0 else feed.next() for number in range(_NUM_BATCHES))
     return _varies(model, partial(workload.compute_loss, model), map(on_meta, batches))
 
 
-def uneven_batches(batch: Any, feed: Feed) -> bool:
-    """Whether the next batches of the feed hold tensors of other shapes than this one."""
-    first = _shapes(batch)
-    return any(_shapes(feed.next()) != first for _ in range(_NUM_BATCHES - 1))
+def uneven_batches(batches: Sequence[Any]) -> bool:
+    """Whether some batches hold tensors of other shapes than the first."""
+    return any(_shapes(batch) != _shapes(batches[0]) for batch in batches)
 
 
 def _shapes(batch: Any) -> list[torch.Size]:
@@ -59,7 +58,7 @@ def varies_with_values(workload: Workload, plan: Plan, seed: int) -> bool:
     size = min(_NUM_SAMPLES, int(plan["batch_size"]))
     feed = Feed(build_loader(workload, Plan.of({**plan.values, "batch_size": size}), seed))
     model = workload.model(plan.values).train()
-    batches = (feed.next() for _ in range(_NUM_BATCHES))
+    batches = (feed.next() for _ in range(NUM_BATCHES))
     return _varies(model, partial(workload.compute_loss, model), batches)
 
 

@@ -85,12 +85,18 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     start = time.perf_counter()
     attempts = _Attempts()
     breakdown = attempts.get("bound", lambda: _broken_down(subject, request.trace_path))
-    watched = _watched(subject, attempts)
     matmul = attempts.get("matmul_flops_per_s", lambda: _matmul(subject))
-    loader = attempts.get("loader_samples_per_s", lambda: _loader(subject))
-    mixed = _batch_loss(subject, attempts)
-    # Last, as the step cannot be trained with afterwards.
-    breaks = _graph_breaks(subject, request, attempts)
+    watched, loader = None, None
+    breaks: tuple[Finding, ...] = ()
+    mixed: tuple[Finding, ...] = ()
+    if request.brief:
+        attempts.unknown["findings"] = "only what limits the step was looked at"
+    else:
+        watched = _watched(subject, attempts)
+        loader = attempts.get("loader_samples_per_s", lambda: _loader(subject))
+        mixed = _batch_loss(subject, attempts)
+        # Last, as the step cannot be trained with afterwards.
+        breaks = _graph_breaks(subject, request, attempts)
     flops = watched.flops / subject.batch_size if watched else request.flops_per_sample
     verdict = None if breakdown is None else _verdict(subject, breakdown, watched, flops, matmul)
     findings = (*breaks, *(watched.findings if watched else ()), *_stalls(subject, loader), *mixed)

@@ -7,7 +7,12 @@ killed continues in the middle of a round.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autotune.agent.conclusion.finalists import choose, confirmed, finalists
+from autotune.agent.conclusion.finalists import (
+    better_plans,
+    choose,
+    confirmed,
+    finalists,
+)
 from autotune.agent.conclusion.numerics import next_check
 from autotune.agent.forecast.durations import (
     check_s,
@@ -24,6 +29,9 @@ from autotune.trials.result import Purpose
 
 # Part of its expected duration that must be left for a last measurement to be tried.
 _LEAST_PART_OF_DURATION = 0.8
+# A check comes before the leader is measured again only if so many times the time for that is left
+# after it: a check may take longer than expected, and a leader that is not confirmed is no answer.
+_MARGIN_OF_CHECK = 1.2
 # Numbers of finalists and of rounds, best first; the first that fits into the time left is run.
 SCHEDULES = ((3, 3), (2, 3), (2, 2), (1, 2), (1, 1))
 
@@ -65,6 +73,10 @@ class Ending:
         whole_s = remeasure_and_check_s(found[0], history, self.hardware)
         return whole_s if whole_s <= left_s else self._cost_s(found, history)
 
+    def confirmable_s(self, plan: Plan, history: History) -> float:
+        """Return the seconds to measure a plan or the leader again, whichever takes longer."""
+        return max(self._cost_s([p], history) for p in (plan, *finalists(history)[:1]))
+
     def fits(self, history: History, left_s: float) -> bool:
         """Whether time is left to try, measure again and check a plan as slow as the baseline."""
         own = history.reference
@@ -89,15 +101,19 @@ class Ending:
         """Return the leader's numerics check if time is left for it and a confirmation."""
         leader = finalists(history)[0]
         least_s = self._cost_s(missing([leader], 1, history), history)
-        return self._check(leader, history, left_s - least_s)
+        return self._check(leader, history, left_s - _MARGIN_OF_CHECK * least_s)
 
     def _leader_alone(self, history: History, left_s: float) -> Proposal | None:
-        """Return another measurement of the leader alone, if it has had none."""
-        leader = finalists(history)[0]
-        least_s = _LEAST_PART_OF_DURATION * self._cost_s([leader], history)
-        if attempts(leader, history) or least_s > left_s:
+        """Return a measurement of the leader alone, if none of the better plans has had one.
+
+        Where no time is left for it, that is the next best plan that takes less.
+        """
+        plans = better_plans(history)
+        if any(attempts(plan, history) for plan in (*finalists(history), *plans)):
             return None
-        return _confirm(leader, history)
+        within_s = left_s / _LEAST_PART_OF_DURATION
+        fitting = (plan for plan in plans if self._cost_s([plan], history) <= within_s)
+        return next((_confirm(plan, history) for plan in fitting), None)
 
     def _scheduled(self, history: History, left_s: float) -> Proposal | None:
         """Return the next confirmation of the best schedule that fits into the time left."""
@@ -144,8 +160,9 @@ class Ending:
 
     def _check(self, plan: Plan, history: History, left_s: float) -> Proposal | None:
         proposal = next_check(plan, history)
-        cost_s = check_s(plan, history, self.hardware)
-        return proposal if proposal and cost_s <= left_s else None
+        if proposal is None or check_s(proposal.plan, history, self.hardware) > left_s:
+            return None
+        return proposal
 
     def _is_tight(self, history: History) -> bool:
         """Whether the interval of the best plan's speed-up is narrower than a gain that counts."""
@@ -172,7 +189,8 @@ class Ending:
 
 def remeasure_and_check_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the seconds to measure the plan again after its trial, and to check it if it must."""
-    checked_s = check_s(plan, history, hardware) if next_check(plan, history) else 0.0
+    check = next_check(plan, history)
+    checked_s = check_s(check.plan, history, hardware) if check else 0.0
     return confirmation_s(plan, history, hardware) + checked_s
 
 

@@ -44,19 +44,29 @@ class Confirmed:
 
 def finalists(history: History) -> list[Plan]:
     """Return the plans worth confirming, best first; none when nothing beats the baseline."""
+    better = _better_than_baseline(history)
+    least = _NEAR_BEST * history.value(better[0]) if better else 0.0
+    near = [trial for trial in better if history.value(trial) >= least]
+    return [trial.plan for trial in _preferred_second(near, history)[:MAX_FINALISTS]]
+
+
+def better_plans(history: History) -> list[Plan]:
+    """Return the plans that may beat the baseline, best first, however far behind the best."""
+    return [trial.plan for trial in _better_than_baseline(history)]
+
+
+def _better_than_baseline(history: History) -> list[Done]:
     baseline = history.baseline
     if baseline is None:
         return []
-    near: list[Done] = []
-    for trial in (*_ablations_ahead(history), *history.ranking):
-        top = history.value(near[0]) if near else 0.0
-        own = history.objective.worth_confirming * history.value(baseline)
-        value = history.value(trial)
-        if not value or value < max(own, _NEAR_BEST * top):
-            break
-        if trial.plan != baseline.plan and not disqualified(trial.plan, history):
-            near.append(trial)
-    return [trial.plan for trial in _preferred_second(near, history)[:MAX_FINALISTS]]
+    least = history.objective.worth_confirming * history.value(baseline)
+    return [
+        trial
+        for trial in (*_ablations_ahead(history), *history.ranking)
+        if 0.0 < history.value(trial) >= least
+        and trial.plan != baseline.plan
+        and not disqualified(trial.plan, history)
+    ]
 
 
 def _ablations_ahead(history: History) -> list[Done]:

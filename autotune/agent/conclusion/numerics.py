@@ -3,6 +3,7 @@
 from autotune.agent.forecast.memory import chance_to_fit
 from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
+from autotune.search_space.knobs import is_compiled
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH
 from autotune.search_space.knobs.ranks import casts_blocks
 from autotune.search_space.plan import Plan, Value
@@ -14,13 +15,16 @@ _LIKELY = 0.5  # least probability that the eager fp32 twin fits in memory for i
 def next_check(plan: Plan, history: History) -> Proposal | None:
     """Return the check to run for `plan`, None if it needs none or has had one.
 
-    The check runs at the plan's batch. If eager fp32, which needs more memory than most winners,
-    does not fit at that batch, the check runs at the baseline's, with the same other settings.
+    A compiled program depends on the batch, so it is checked at the plan's. If eager fp32, which
+    needs more memory than most winners, does not fit at that batch, or if nothing is compiled or
+    recorded, the check runs at the baseline's, with the same other settings: large batches make it
+    long.
     """
     if not needs_check(plan, history):
         return None
     ran = conclusive(history.verdicts.checks(plan))
-    if not ran and chance_to_fit(reference(plan, history), history) > _LIKELY:
+    is_program = is_compiled(plan) or plan.get("cuda_graph", "off") != "off"
+    if not ran and is_program and chance_to_fit(reference(plan, history), history) > _LIKELY:
         return _check(plan, history)
     smaller = _at_baseline_batch(plan, history)
     if not ran:

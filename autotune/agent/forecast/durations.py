@@ -13,20 +13,32 @@ from autotune.search_space.knobs.compiler import (
     is_compiled,
     usual_first_step_s,
 )
+from autotune.search_space.knobs.layout import CUDNN_BENCHMARK, MEMORY_FORMAT
 from autotune.search_space.plan import Plan
 from autotune.trials.request import COMPARED_STEPS
 from autotune.trials.result import Outcome, Phase, Purpose
 
-# First step with `compile_mode=default` on a GPU in seconds: a constant, and a part for each
-# operation that an eager step launches.
-_FIRST_STEP_BASE_S, _FIRST_STEP_PER_OP_S = 4.0, 0.0175
+# First step with `compile_mode=default` on a GPU in seconds: a constant, a part for each operation
+# that an eager step launches, and a part for each of them that is not in a further block of the
+# same kind, as its kernels are compiled once. A ViT and LMs gave the first two, and a UNet of ten
+# kinds of blocks, with 935 operations in 45 s, the third (LOG, 2026-11-23).
+_FIRST_STEP_BASE_S, _FIRST_STEP_PER_OP_S, _FIRST_STEP_PER_NEW_OP_S = 4.0, 0.0175, 0.026
+# The same where blocks are compiled: further seconds for each kind after the first. The eight
+# kinds of a ResNet-50 were not through after 37 s.
+_FIRST_STEP_PER_KIND_S = 2.5
+# Factor of the guess of a compilation that was not seen yet: one of five takes longer than that. A
+# T5 took 1.3 times as long as guessed, a UNet 1.1 times.
+_MARGIN_OF_GUESS = 1.2
+# Seconds by which a first step is longer in which cuDNN times its algorithms at new shapes: a
+# ResNet-50 and a UNet on an H200 took 16 to 18 s longer.
+_CUDNN_TIMING_S = 16.0
 # Least length of a compilation, as a part of the guess from the number of operations: a
 # measured one may have found kernels in the compiler's cache.
 _LEAST_SCALE = 0.5
 _FIRST_TRIAL_S = 10.0  # seconds of a trial without its first step, before any trial ended
-# Part of a first step that the compiler's cache saves in later processes: an LM of 269 M
-# parameters took 14.5 s, then 4.6 and 4.1 s.
-_CACHE_SAVES = 0.6
+# Part of a first step that the caches of the compiler and of cuDNN save in later processes: an LM
+# of 269 M parameters took 14.5 s, then 4.6 and 4.1 s; cuDNN's timings 17 to 20 s, then 5 to 7 s.
+_CACHE_SAVES = 0.68
 # Factor of the expected length of a confirmation or check: one of five takes longer than expected.
 _MARGIN = 1.1
 
@@ -46,7 +58,7 @@ def expected_s(plan: Plan, history: History, hardware: Hardware) -> float:
 
 def _repeated_s(last: Done, history: History, hardware: Hardware) -> float:
     measurement = last.result.measurement
-    if measurement is None or not is_compiled(last.plan):
+    if measurement is None or not _fills_a_cache(last.plan):
         return last.undiagnosed_s
     again_s = expected_first_step_s(last.plan, history, hardware)
     return last.undiagnosed_s - measurement.first_step_s + again_s
@@ -115,10 +127,30 @@ def confirmation_s(plan: Plan, history: History, hardware: Hardware) -> float:
 
 def expected_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected first step of `plan` in seconds, its compilation included."""
-    if not is_compiled(plan):
-        return statistics.median(_first_steps_s(history, None) or [0.0])
     cached_s = _cached_first_step_s(plan, history)
+    if not is_compiled(plan):
+        return _eager_first_step_s(plan, history) if cached_s is None else cached_s
     return _uncached_first_step_s(plan, history, hardware) if cached_s is None else cached_s
+
+
+def _eager_first_step_s(plan: Plan, history: History) -> float:
+    """Return the expected first step of a plan that compiles nothing, in seconds."""
+    of_eager = [
+        (other.get(CUDNN_BENCHMARK.name, False), measurement.first_step_s)
+        for other, measurement in history.measured.items()
+        if not is_compiled(other)
+    ]
+    is_timed = plan.get(CUDNN_BENCHMARK.name, False)
+    alike = [seconds for other, seconds in of_eager if other == is_timed]
+    if alike or not of_eager:
+        return statistics.median(alike or _first_steps_s(history, None) or [0.0])
+    usual_s = statistics.median(seconds for _, seconds in of_eager)
+    return usual_s + _CUDNN_TIMING_S if is_timed else usual_s
+
+
+def _fills_a_cache(plan: Plan) -> bool:
+    """Whether the first process of the plan leaves kernels that make later first steps short."""
+    return is_compiled(plan) or bool(plan.get(CUDNN_BENCHMARK.name, False))
 
 
 def _cached_first_step_s(plan: Plan, history: History) -> float | None:
@@ -126,6 +158,8 @@ def _cached_first_step_s(plan: Plan, history: History) -> float | None:
 
     After one process a usual part of its first step is taken off, later the last one counts.
     """
+    if not _fills_a_cache(plan):
+        return None
     seen_s = history.start_ups.first_steps_s(plan)
     if len(seen_s) == 1:
         return (1.0 - _CACHE_SAVES) * seen_s[0]
@@ -147,8 +181,17 @@ def _uncached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> 
     known = _first_steps_s(history, compiler)
     if known:
         return max(known)
-    return max(
-        _guess_first_step_s(plan, history, hardware), *_interrupted_s(history, compiler), 0.0
+    guess_s = _MARGIN_OF_GUESS * _guess_first_step_s(plan, history, hardware)
+    if plan.get(CUDNN_BENCHMARK.name, False) and not _is_timed(plan, history):
+        guess_s += _CUDNN_TIMING_S
+    return max(guess_s, *_interrupted_s(history, compiler), 0.0)
+
+
+def _is_timed(plan: Plan, history: History) -> bool:
+    """Whether cuDNN timed its algorithms at the plan's batch and precision in another trial."""
+    names = (CUDNN_BENCHMARK.name, "batch_size", "precision", MEMORY_FORMAT.name)
+    return any(
+        all(other.get(n, "") == plan.get(n, "") for n in names) for other in history.measured
     )
 
 
@@ -179,16 +222,20 @@ def _guess_first_step_s(plan: Plan, history: History, hardware: Hardware) -> flo
 def _scale(default: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected ratio of the plan's compile time to the usual one of `default`.
 
-    It follows from the number of operations in the step; repeated blocks and micro-batches are
+    It follows from the number of operations in the step; blocks of one kind and micro-batches are
     compiled once.
     """
     ops = history.diagnosis.ops_per_step if history.diagnosis else None
     if ops is None or hardware.device_kind != "cuda":
         return 1.0
     ops /= int(history.reference.get(FOLLOWS, 1))
+    kinds = history.space.facts.num_block_kinds
+    new_ops = ops * kinds / max(kinds, history.space.facts.num_blocks)
+    expected_s = _FIRST_STEP_BASE_S + _FIRST_STEP_PER_NEW_OP_S * new_ops
     if compiles_blocks(default):
-        ops /= max(1, history.space.facts.num_blocks)
-    expected_s = _FIRST_STEP_BASE_S + _FIRST_STEP_PER_OP_S * ops
+        expected_s += _FIRST_STEP_PER_OP_S * new_ops + _FIRST_STEP_PER_KIND_S * (kinds - 1)
+    else:
+        expected_s += _FIRST_STEP_PER_OP_S * ops
     if history.space.facts.uneven_batches:
         expected_s *= 2  # the second shape is compiled again, for sizes that vary
     return expected_s / usual_first_step_s(default, hardware.device_kind)

@@ -7,7 +7,7 @@ the other settings: a lower precision does not speed up a step that waits for la
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autotune.agent.done import Done
@@ -32,6 +32,8 @@ _KERNEL_S, _MOST_FIXED_SHARE = 3e-6, 0.95
 # Device time of any batch beside its samples, as a part of the baseline's batch: a small batch
 # leaves units idle.
 _IDLE_PART_OF_BATCH = 0.05
+# Share of a GPU's time that a usual step in bf16 spends on kernels bound by memory bandwidth.
+_USUAL_POINTWISE_SHARE = 0.41
 _LEAST_DOUBT = 0.002  # least standard deviation of the log speed by a changed setting
 # Standard deviation of the log speed by a doubling of the batch: a constant, and a part of its
 # expected gain.
@@ -41,23 +43,29 @@ _DOUBT_WITHOUT_DIAGNOSIS = 0.2  # that constant if the times of host and device 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Host and device time of a micro-step of the baseline, without waiting for data.
+    """Host and device time of a micro-step, without waiting for data.
 
     Attributes:
         host_s: seconds in which the host prepares and launches operations.
         device_s: seconds in which the device runs them.
         fixed_s: part of `device_s` that depends on neither batch nor precision.
         is_measured: whether a diagnosis measured them; else they are a guess.
+        pointwise_share: share of `device_s` that is bound by memory bandwidth once matrix products
+            are computed in a fast format.
     """
 
     host_s: float
     device_s: float
     fixed_s: float
     is_measured: bool = True
+    pointwise_share: float = _USUAL_POINTWISE_SHARE
 
 
 class Roofline:
-    """The expected speed of plans, from the host and device time of the baseline's step.
+    """The expected speed of plans, from the host and device time of a step that was diagnosed.
+
+    That is the fastest such step, as what limits a step changes with the plan; see
+    `History.diagnosed`. Its times without the effects of its settings are those of eager fp32.
 
     Args:
         history: with a baseline that ran.
@@ -68,9 +76,12 @@ class Roofline:
         assert history.baseline is not None
         self._history, self._hardware = history, hardware
         self._baseline_plan = history.baseline.plan
-        self._sides = sides_of(history.baseline, hardware)
         self._sharpness = _SHARPNESS[hardware.device_kind]
         self._effects: dict[tuple[str, Value], Effect] = {}
+        reference = history.diagnosed or history.baseline
+        self._diagnosed_batch = int(reference.plan["batch_size"])
+        sides = replace(sides_of(reference, hardware), pointwise_share=_pointwise_share(reference))
+        self._sides = _without(self._combined_effect(reference.plan), sides)
 
     def log_speed(self, plan: Plan) -> float:
         """Return the log of the expected samples per second without waiting for data."""
@@ -128,7 +139,11 @@ class Roofline:
         effects = {name: self._effect(name, value) for name, value in plan.items if name != but}
         corrections = [self._knob(n).correction(plan[n], effects) for n in effects]
         found = [*effects.values(), *corrections]
-        return Effect(math.prod(e.host for e in found), math.prod(e.device for e in found))
+        return Effect(
+            math.prod(e.host for e in found),
+            math.prod(e.device for e in found),
+            math.prod(e.pointwise for e in found),
+        )
 
     def _effect(self, name: str, value: Value) -> Effect:
         if (name, value) not in self._effects:
@@ -136,6 +151,7 @@ class Roofline:
             self._effects[name, value] = Effect(
                 self._limited(name, found.host, most.host),
                 self._limited(name, found.device, most.device),
+                found.pointwise,
             )
         return self._effects[name, value]
 
@@ -163,12 +179,14 @@ class Roofline:
 
     def _log_speed(self, batch: float, speed: Effect) -> float:
         """Return the log of samples per second for a micro-batch and the speed-up of each side."""
-        own = int(self._baseline_plan["batch_size"])
-        sides, p = self._sides, self._sharpness
+        own, sides, p = self._diagnosed_batch, self._sides, self._sharpness
         host_s = sides.host_s / speed.host
-        idle = _IDLE_PART_OF_BATCH * own
+        idle = _IDLE_PART_OF_BATCH * int(self._baseline_plan["batch_size"])
         varying_s = (sides.device_s - sides.fixed_s) * (batch + idle) / (own + idle)
-        device_s = sides.fixed_s + varying_s / speed.device
+        pointwise = sides.pointwise_share
+        device_s = sides.fixed_s + varying_s / speed.device * (
+            1.0 - pointwise + pointwise / speed.pointwise
+        )
         step_s = float((host_s**p + device_s**p) ** (1 / p))
         return math.log(batch / step_s)
 
@@ -176,27 +194,28 @@ class Roofline:
 def share_saved(knob: Knob, history: History) -> float | None:
     """Return the largest share of the best plan's step that a knob can save, None if unknown.
 
-    Communication is traced in every trial. Other parts were measured in the baseline's step; they
-    take as long in a faster step, so a larger share of it.
+    Communication is traced in every trial. Other parts were measured in a step that was diagnosed;
+    they take as long in a faster step, so a larger share of it.
     """
-    found, baseline, best = history.diagnosis, history.baseline, history.best
+    diagnosed, best = history.diagnosed, history.best
     if knob.saves == frozenset({StepPart.COMMUNICATION}) and best.result.measurement is not None:
         return best.result.measurement.exposed_comm_share
-    if found is None or baseline is None or knob.saves is None:
+    if diagnosed is None or diagnosed.result.diagnosis is None or knob.saves is None:
         return None
+    found = diagnosed.result.diagnosis
     shares: list[float | None] = [getattr(found.shares, part) for part in knob.saves]
     known = [share for share in shares if share is not None]
     if len(known) < len(shares):
         return None
-    return min(1.0, sum(known) * max(1.0, best.throughput / baseline.throughput))
+    return min(1.0, sum(known) * max(1.0, best.throughput / diagnosed.throughput))
 
 
-def sides_of(baseline: Done, hardware: Hardware) -> Sides:
-    """Return host and device time of the baseline's step, a guess if it was not diagnosed."""
-    measurement, diagnosis = baseline.result.measurement, baseline.result.diagnosis
+def sides_of(trial: Done, hardware: Hardware) -> Sides:
+    """Return host and device time of a trial's step, a guess if it was not diagnosed."""
+    measurement, diagnosis = trial.result.measurement, trial.result.diagnosis
     assert measurement is not None
-    micro_steps = int(baseline.plan.get(FOLLOWS, 1))
-    step_s = 1e-3 * measurement.step_ms * computing_share(baseline) / micro_steps
+    micro_steps = int(trial.plan.get(FOLLOWS, 1))
+    step_s = 1e-3 * measurement.step_ms * computing_share(trial) / micro_steps
     if diagnosis is None or Bound.LAUNCHES not in diagnosis.causes:
         host_s = min(_HOST_S[hardware.device_kind], _MOST_HOST_SHARE * step_s)
         return _sides(host_s, step_s - host_s, is_measured=False)
@@ -215,3 +234,26 @@ def _sides(
 ) -> Sides:
     fixed_s = min(_KERNEL_S * kernels, _MOST_FIXED_SHARE * device_s)
     return Sides(host_s=host_s, device_s=device_s, fixed_s=fixed_s, is_measured=is_measured)
+
+
+def _without(speed: Effect, sides: Sides) -> Sides:
+    """Return what the times would be without settings of this speed-up."""
+    varying_s = sides.device_s - sides.fixed_s
+    return replace(
+        sides,
+        host_s=sides.host_s * speed.host,
+        device_s=sides.fixed_s + varying_s * speed.device,
+    )
+
+
+def _pointwise_share(trial: Done) -> float:
+    """Return the share of the device's time that is bound by memory bandwidth in a fast format.
+
+    A step in fp32 does not tell: its matrix products take most of the time.
+    """
+    diagnosis = trial.result.diagnosis
+    if diagnosis is None or trial.plan.get("precision", "fp32") == "fp32":
+        return _USUAL_POINTWISE_SHARE
+    by_bandwidth = diagnosis.causes.get(Bound.MEMORY_BANDWIDTH, 0.0)
+    busy = by_bandwidth + diagnosis.causes.get(Bound.ARITHMETIC, 0.0)
+    return by_bandwidth / busy if busy else _USUAL_POINTWISE_SHARE

@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass, replace
 
 from autotune.agent.conclusion.confirm import remeasure_and_check_s
-from autotune.agent.forecast.durations import expected_s
+from autotune.agent.forecast.durations import confirmation_s, expected_s
 from autotune.agent.forecast.memory import cannot_fit
 from autotune.agent.forecast.prospects import cannot_win
 from autotune.agent.forecast.soundness import chance_to_run
@@ -20,6 +20,9 @@ _LEAST_GAIN_FOR_ALL_TIME = 0.05
 # Expected gain of the log value from which a trial may use the time that is kept for measuring the
 # baseline again.
 _LARGE_GAIN = 0.05
+# Expected gain of the log value from which a trial may also use the time for the plan's check: the
+# user then reads that it was not checked.
+_VERY_LARGE_GAIN = 0.2
 
 
 class Objection(enum.Enum):
@@ -92,7 +95,9 @@ class Gate:
             return Objection.WORTH
         is_large = (gain or 0.0) >= _LARGE_GAIN and left.large_gain_s is not None
         allowed_s = left.large_gain_s if is_large else left.search_s
-        fits = trial_s <= (allowed_s or 0.0) and self._ending_fits(plan, history, left, trial_s)
+        fits = trial_s <= (allowed_s or 0.0) and self._ending_fits(
+            plan, history, left, trial_s, checked=(gain or 0.0) < _VERY_LARGE_GAIN
+        )
         return known or (None if fits else Objection.TIME)
 
     def _known_objection(self, plan: Plan, history: History) -> Objection | None:
@@ -109,14 +114,17 @@ class Gate:
         is_behind = has_baseline and cannot_win(plan, history, self.hardware)
         return Objection.OBJECTIVE if is_behind else None
 
-    def _ending_fits(self, plan: Plan, history: History, left: TimeLeft, trial_s: float) -> bool:
-        """Whether time is left to measure the plan again and check it after its trial.
+    def _ending_fits(
+        self, plan: Plan, history: History, left: TimeLeft, trial_s: float, *, checked: bool
+    ) -> bool:
+        """Whether time is left to measure the plan again after its trial, and to check it.
 
         True as well when even a plan as slow as the baseline would have no time for that.
         """
         if not left.ending_fits or history.baseline is None:
             return True
-        return trial_s + remeasure_and_check_s(plan, history, self.hardware) <= left.total_s
+        ending_s = remeasure_and_check_s if checked else confirmation_s
+        return trial_s + ending_s(plan, history, self.hardware) <= left.total_s
 
 
 def _is_worth_its_time(gain: float, trial_s: float, left: TimeLeft) -> bool:

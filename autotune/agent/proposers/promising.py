@@ -32,9 +32,9 @@ _LEAST_BURSTS = 3
 # Least gain in the log value for each further trial length; one length is that of the baseline's
 # trial.
 _LEAST_GAIN_PER_TRIAL_LENGTH = 0.005
-# Least gain in the log value for each doubling of the batch in a plan of several changes: it
-# alters the training, makes trials longer, and its gain is the least certain part of a forecast.
-_LEAST_GAIN_PER_DOUBLING = 0.005
+# Least gain in the log value for each doubling of the batch: it alters the training, makes all
+# later trials of it longer, and its gain is the least certain part of a forecast.
+_LEAST_GAIN_PER_DOUBLING = 0.01
 # Least gain of a guarded value in a plan of several changes, as a part of `Promising.gain`.
 _GUARDED_GAIN_PART = 0.2
 # Least probability that a plan runs and fits in memory for it to be combined with other changes.
@@ -59,6 +59,7 @@ class Candidate:
         runs: probability that it runs and fits in memory.
         trial_s: expected wall clock of its trial.
         gain: expected improvement of the log value, times `runs`.
+        price: least gain that pays for a larger batch.
     """
 
     plan: Plan
@@ -67,11 +68,12 @@ class Candidate:
     runs: float
     trial_s: float
     gain: float
+    price: float
 
     @property
     def gain_per_s(self) -> float:
-        """Expected improvement of the log value per second of its trial."""
-        return self.gain / self.trial_s
+        """Expected improvement of the log value, less its price, per second of its trial."""
+        return (self.gain - self.price) / self.trial_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,7 @@ class Promising:
             runs=runs,
             trial_s=trial_s,
             gain=runs * outlook.gain(incumbent),
+            price=_price_of_batch(plan, history),
         )
 
     def _trial_s(self, plan: Plan, outlook: Prospect, history: History) -> float:
@@ -220,12 +223,17 @@ class Promising:
         price = _LEAST_GAIN_PER_TRIAL_LENGTH * (
             self._trial_s(plan, outlook, history) / usual_s - 1.0
         )
-        growth = int(plan["batch_size"]) / int(history.best.plan["batch_size"])
-        price += _LEAST_GAIN_PER_DOUBLING * max(0.0, math.log2(growth))
+        price += _price_of_batch(plan, history)
         if not history.objective.weighs_memory:
             return price
         # Changes that only add speed are of no use to a plan that is fast enough already.
         return price + self.gain * len(plan.diff(history.best.plan))
+
+
+def _price_of_batch(plan: Plan, history: History) -> float:
+    """Return the least gain, in the log value, that pays for a batch larger than the best's."""
+    growth = int(plan["batch_size"]) / int(history.best.plan["batch_size"])
+    return _LEAST_GAIN_PER_DOUBLING * max(0.0, math.log2(growth))
 
 
 def _incumbent_value(history: History, forecast: Prospects) -> float:

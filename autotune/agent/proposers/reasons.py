@@ -7,6 +7,7 @@ from autotune.agent.forecast.loading import wait_share, waits_for_data
 from autotune.agent.history import History
 from autotune.search_space.knobs import Knob
 from autotune.search_space.plan import Value
+from autotune.trials.result import Purpose
 
 Change = tuple[Knob, Value, Value | None]
 """A knob, its new value, and the value that it replaces; None: the knob did not apply before."""
@@ -29,9 +30,10 @@ def why_faster(change: Change, trial: Done) -> str:
 
 
 def bound_acted_on(changes: Iterable[Change], history: History) -> str | None:
-    """Return in words what limits the baseline's step, if any of the changes acts on that."""
-    found = history.diagnosis
-    if found is None or found.bound is None:
+    """Return in words what limits the step, if any of the changes acts on that."""
+    diagnosed = history.diagnosed
+    found = diagnosed.result.diagnosis if diagnosed else None
+    if diagnosed is None or found is None or found.bound is None:
         return None
     if not any(
         found.bound in knob.acts_on and not knob.reasons.goes_back(value, instead_of)
@@ -40,4 +42,6 @@ def bound_acted_on(changes: Iterable[Change], history: History) -> str | None:
         return None
     share = found.causes.get(found.bound)
     of_step = "" if share is None else f" ({share:.0%} of its step)"
-    return f"the baseline is bound by {found.bound.words}{of_step}"
+    is_baseline = diagnosed.purpose is Purpose.BASELINE
+    which = "the baseline" if is_baseline else f"trial {diagnosed.number}"
+    return f"{which} is bound by {found.bound.words}{of_step}"

@@ -10,6 +10,9 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.trials.result import Purpose
 
+# Ratio of two expected gains from which the larger one is preferred for its own sake.
+_MUCH_LARGER = 1.5
+
 
 class Strategy:
     """Chooses the next search trial: the first proposal without an objection of the gate.
@@ -56,10 +59,11 @@ class Strategy:
     ) -> Proposal:
         """Return `first`, or the proposal with the largest gain if it would not fit after `first`.
 
-        The first proposal gains most per second, so it comes before a longer trial with a larger
-        gain, as long as the time left is enough for both.
+        The first proposal gains most per second, so it comes before a longer trial with a much
+        larger gain, as long as the time left is enough for both.
         """
-        dearer = sorted((p for p in rest if _gain(p) > _gain(first)), key=_gain, reverse=True)
+        least = _MUCH_LARGER * _gain(first)
+        dearer = sorted((p for p in rest if _gain(p) > least), key=_gain, reverse=True)
         anchor = next((p for p in dearer if self._is_allowed(p, history, left)), first)
         fits_both = self._is_allowed(anchor, history, left.after(first.trial_s))
         return first if fits_both else anchor

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from autotune.agent.conclusion.numerics import next_check
 from autotune.agent.done import Done
 from autotune.trials.result import Outcome, Purpose, TrialResult
 from tests.agent.histories import SPACE, history
@@ -33,3 +34,13 @@ def test_a_failed_check_casts_doubt_on_unchecked_plans_of_the_same_precision():
     assert not seen.verdicts.is_suspect(SPACE.plan({"precision": "tf32"}))
     compiled = SPACE.plan({"precision": "bf16", "compile_mode": "default", "batch_size": 32})
     assert "gradients 50.0% away from eager fp32" in seen.verdicts.failure(compiled)
+
+
+def test_eager_plans_are_checked_at_the_baselines_batch():
+    """A large batch makes a check long; a compiled program is another one at each batch."""
+    seen = history(({}, ok(50.0)))
+    eager = SPACE.plan({"precision": "bf16", "batch_size": 64})
+    compiled = SPACE.plan({"precision": "bf16", "batch_size": 64, "compile_mode": "default"})
+    assert next_check(eager, seen).plan["batch_size"] == 16
+    assert next_check(eager, seen).compare_with["batch_size"] == 16
+    assert next_check(compiled, seen).plan["batch_size"] == 64

@@ -28,7 +28,7 @@ def test_on_one_device_the_largest_expected_gain_comes_first():
     (stage,) = stages_of(SPACE, None, SearchSettings(budget_s=900.0), GPU)
     first = stage.next(seen, PLENTY)
     assert first.plan == proposals(seen, chance=0.0)[0].plan
-    assert first.plan["batch_size"] == 128
+    assert first.plan["batch_size"] == 64
 
 
 def test_a_loop_that_waits_for_data_gets_workers_first():

@@ -8,9 +8,8 @@ import torch
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
-from autotune.trials.applying.blocks import find_blocks
+from autotune.trials.applying.blocks import find_blocks, parameter_of_two_parts
 from autotune.trials.applying.construction import materialise
-from autotune.trials.applying.fully_sharded import parameter_of_two_parts
 from autotune.trials.applying.loader import build_loader
 from autotune.trials.applying.ranks import shard
 from autotune.trials.failure import InvalidPlanError

@@ -402,6 +402,17 @@ def test_the_trace_is_written(diagnosed, write_workload, tmp_path):
     assert {f"autotune::{part}" for part in ("data", "forward", "backward", "optimizer")} <= names
 
 
+def test_slow_trials_are_not_diagnosed_where_a_speed_is_asked_for(diagnosed, write_workload):
+    """And a brief diagnosis says what limits the step, and nothing about the user's code."""
+    slow = diagnosed(write_workload(), asked=DiagnosisRequest(above=1e12))
+    assert slow.diagnosis is None
+    assert slow.measurement is not None
+    brief = diagnosed(write_workload(), asked=DiagnosisRequest(above=1.0, brief=True)).diagnosis
+    assert brief.causes
+    assert not brief.findings
+    assert brief.unknown["findings"] == "only what limits the step was looked at"
+
+
 def test_the_profile_does_not_touch_what_was_measured(diagnosed, write_workload):
     """What is measured is kept before the diagnosis begins, and is the same after it."""
     path = write_workload()
