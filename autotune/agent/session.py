@@ -48,7 +48,7 @@ def look_at(
         UsageError: when the narrowing has an unknown knob or value, or devices are too few.
     """
     hardware = this_machine(num_ranks)
-    with LocalCluster(hardware, target.path) as cluster:
+    with _local_cluster(hardware, target) as cluster:
         cluster.start_probe(_probe_request(target, hardware, seed))
         facts = cluster.facts(PROBE_TIMEOUT_S)
     _check_ranks(facts, num_ranks)
@@ -115,6 +115,10 @@ def tune(
         return store.run(str(run.id))
 
 
+def _local_cluster(hardware: Hardware, target: Target) -> LocalCluster:
+    return LocalCluster(hardware, target.path, forks_trials=target.command is None)
+
+
 def _probe_request(target: Target, hardware: Hardware, seed: int) -> ProbeRequest:
     return ProbeRequest(
         workload_path=str(target.path),
@@ -147,7 +151,7 @@ def _compiled_earlier(
 
 def _open_cluster(request: TuneRequest) -> LocalCluster | SharedCluster:
     if request.ray_address is None:
-        return LocalCluster(this_machine(request.num_ranks), request.target.path)
+        return _local_cluster(this_machine(request.num_ranks), request.target)
     if request.target.command is not None:
         raise UsageError("a command is tuned on this machine only; leave --ray-address out")
     cluster = SharedCluster(
@@ -183,7 +187,7 @@ def measure_plan(
 
     hardware = this_machine(num_ranks)
     with (
-        LocalCluster(hardware, target.path) as cluster,
+        _local_cluster(hardware, target) as cluster,
         RayRunner(cluster, log_dir=_log_dir()) as runner,
     ):
         cluster.start_probe(_probe_request(target, hardware, seed))

@@ -77,17 +77,22 @@ class LocalCluster:
     Args:
         hardware: of this machine.
         workload: the path of the user's model.py; what it imports is imported at once.
+        forks_trials: whether trials are forked from processes that have imported torch; a command
+            starts its own.
     """
 
-    def __init__(self, hardware: Hardware, workload: Path | None = None) -> None:
+    def __init__(
+        self, hardware: Hardware, workload: Path | None = None, *, forks_trials: bool = True
+    ) -> None:
         self._hardware = hardware
         self._exit_stack = ExitStack()
         self.resources = self._exit_stack.enter_context(RunResources())
-        guessed = () if workload is None else static_imports(workload)
+        self._forks_trials = forks_trials
+        self._imports: tuple[str, ...] = TRIAL_IMPORTS if forks_trials else ()
+        guessed = static_imports(workload) if forks_trials and workload is not None else ()
         self._server = self._exit_stack.enter_context(
-            ForkServerProcess(self.resources, imports=TRIAL_IMPORTS, guessed=guessed)
+            ForkServerProcess(self.resources, imports=self._imports, guessed=guessed)
         )
-        self._imports: tuple[str, ...] = TRIAL_IMPORTS
         self._probe: Probe | None = None
         self.ray: PrivateRay | None = None
 
@@ -104,7 +109,7 @@ class LocalCluster:
     def start_probe(self, request: ProbeRequest) -> None:
         """See `Cluster`."""
         self._probe = self._exit_stack.enter_context(Probe(self._server, request))
-        if self._hardware.device_kind == "cpu":
+        if self._forks_trials and self._hardware.device_kind == "cpu":
             self._import(LATER_IMPORTS)  # during a trial they would take its cores
 
     def facts(self, timeout_s: float) -> WorkloadFacts:
@@ -116,7 +121,7 @@ class LocalCluster:
 
     def trial_has_begun(self) -> None:
         """See `Cluster`."""
-        if not set(LATER_IMPORTS).issubset(self._imports):
+        if self._forks_trials and not set(LATER_IMPORTS).issubset(self._imports):
             self._import(LATER_IMPORTS)
 
     def _import(self, modules: tuple[str, ...]) -> None:

@@ -29,6 +29,8 @@ from autotune.trials.result import Outcome, Phase, TrialResult, Window
 
 # Seconds for which the loader's queue, filled while the compiler ran, may be used up by steps.
 _MAX_DRAIN_S = 4.0
+# Where a script does much beside training, measuring ends after this many times its time cap.
+_PATIENCE = 3.0
 # A loader bounds the step where it is waited for more than this share of the time.
 _WAITS = 0.3
 
@@ -200,7 +202,7 @@ class _Measuring:
         """
         training, protocol = self._training, self._protocol
         steps = whole_bursts(protocol.window_s / self._step_s, self._burst)
-        waiting = deque[_Stretches]()
+        waiting, began = deque[_Stretches](), time.perf_counter()
         while True:
             now = _Stretches(training)
             while now.num_steps < steps:
@@ -216,7 +218,8 @@ class _Measuring:
             self._last_loss = self._checked(ended.loss)
             if is_hopeless(windows, self._order.interesting_above):
                 return True
-            if is_enough(windows, protocol):
+            is_late = time.perf_counter() - began > _PATIENCE * protocol.max_measure_s
+            if is_enough(windows, protocol) or (is_late and len(windows) > 1):
                 return False
             if window.seconds < protocol.window_s:
                 longer = steps * 1.1 * protocol.window_s / window.seconds
