@@ -215,11 +215,25 @@ def test_every_command_is_in_the_readme():
 def test_python_runs(snippet, folder):
     """Python beside a workload and its plan runs as it stands; a model.py keeps the contract."""
     if "def build_model" not in snippet.text:
-        exec(compile(snippet.text, snippet.place, "exec"), {})
+        exec(compile(snippet.text, snippet.place, "exec"), users_training())
         return
     imports = "from torch import Tensor, nn\nfrom torch.utils.data import Dataset\n"
     (folder / "contract.py").write_text(imports + snippet.text)
     load_workload(folder / "contract.py")
+
+
+def users_training():
+    """Return what a training of the reader's own has by name."""
+    import torch
+
+    model = torch.nn.Linear(4, 2)
+    data = torch.utils.data.TensorDataset(torch.randn(8, 4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "loader": torch.utils.data.DataLoader(data, batch_size=2),
+    }
 
 
 @snippets("yaml", "json", "toml")
