@@ -74,7 +74,10 @@ def _print_front(front: Sequence[dict[str, Any]], winner: dict[str, Any] | None)
 
 def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[str, str]]:
     yield "run", f"{run['name']} ({run['state']})"
-    yield "workload", run["workload"]
+    if run["command"] is None:
+        yield "workload", run["workload"]
+    else:
+        yield "command", run["command"]
     yield "machine", cell(run["hardware"].get("device_name"))
     if run["num_ranks"] > 1:
         yield "ranks", f"{run['num_ranks']} in each trial; the plan is for as many"

@@ -2,6 +2,7 @@
 
 import abc
 import itertools
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ class ProbeJob(abc.ABC):
     """A probe of a workload that runs in its own process while the caller does other things."""
 
     def __init__(self, request: ProbeRequest, log: str) -> None:
-        self._path = Path(request.workload_path)
+        self._path, self._command = Path(request.workload_path), request.command
         entry = PROBE if request.command is None else OBSERVE
         self._job = Job(entry=entry, argument=request, log=log, token=new_token())
 
@@ -35,7 +36,14 @@ class ProbeJob(abc.ABC):
         Raises:
             WorkloadError: when the workload breaks its contract, raises, dies, or takes longer.
         """
-        return _read_facts(*self._wait(timeout_s), self._path, timeout_s)
+        items, log_tail = self._wait(timeout_s)
+        if not items and self._command is not None:
+            raise WorkloadError(
+                f"`{shlex.join(self._command.argv)}` took fewer than three optimizer steps within "
+                f"{timeout_s:.0f} s; let it begin to train sooner, for example on less data, or "
+                "give a larger --budget"
+            )
+        return _read_facts(items, log_tail, self._path, timeout_s)
 
     @abc.abstractmethod
     def _wait(self, timeout_s: float) -> tuple[list[Any], str]:
@@ -104,7 +112,7 @@ def _read_facts(
         case [WorkloadFacts() as facts, *_]:
             return facts
         case [Rejection() | Failure() as wrong, *_]:
-            raise WorkloadError(wrong.error, wrong.traceback)
+            raise WorkloadError(wrong.error, wrong.traceback or log_tail)
         case [Exit(code=code)]:
             raise WorkloadError(_died(path, code), _without_our_frames(log_tail))
     raise WorkloadError(

@@ -10,6 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from autotune.report.words import command_line
 from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
 from autotune.storage.query import QueryResult
@@ -21,9 +22,10 @@ from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 def run_view(run: RunRecord) -> dict[str, Any]:
     """Return one run.
 
-    Keys: `id`, `name`, `key`, `state`, `workload`, `workload_hash`, `hardware`, `facts`,
-    `options`, `objective` (its `name`, and `train_samples`, `min_throughput` or
-    `min_throughput_share` where it has them), `num_ranks`, `baseline` (a plan), `budget_s`,
+    Keys: `id`, `name`, `key`, `state`, `workload`, `command` (as it was typed, null for a
+    workload's functions), `workload_hash`, `hardware`, `facts`, `options`, `objective` (its
+    `name`, and `train_samples`, `min_throughput` or `min_throughput_share` where it has them),
+    `num_ranks`, `baseline` (a plan), `budget_s`,
     `used_s`, `created_at`, `finished_at`, `stop_reason`, `num_trials`, `winner` (see
     `winner_view`, null before there is one).
     """
@@ -34,6 +36,7 @@ def run_view(run: RunRecord) -> dict[str, Any]:
         "key": new.key,
         "state": run.state.value,
         "workload": new.workload_path,
+        "command": command_line(run),
         "workload_hash": new.workload_hash,
         "hardware": new.hardware,
         "facts": new.facts,

@@ -144,6 +144,12 @@ def _measure_command(run: RunRecord, file: str) -> str:
     return shlex.join(["autotune", "measure", *options, "--plan", file, "--", *command.argv])
 
 
+def command_line(run: RunRecord) -> str | None:
+    """Return the command that a run tunes, as it was typed; None for a workload's functions."""
+    command = _command_of(run)
+    return None if command is None else shlex.join(command.argv)
+
+
 def _command_of(run: RunRecord) -> Command | None:
     command = run.new.facts.get("command")
     return None if command is None else Command.from_dict(command)

@@ -30,6 +30,17 @@ from autotune.trials.probing.optimizer import (
 )
 
 _STEPS = 3  # optimizer steps that are looked at
+# Wrappers that cut parameters into parts, and what cannot be put into such a model from outside.
+_SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+_OF_WHOLE_MODELS = (
+    "compile_mode",
+    "compile_scope",
+    "shape_padding",
+    "precision",
+    "memory_format",
+    "activation_checkpointing",
+    "optimizer_impl",
+)
 _EXPORT = "; `autotune export RUN --for accelerate` writes it for a framework that builds it"
 _SHARDING = f"the script builds its model and optimizer by itself{_EXPORT}"
 _RECORDED = "the script's own loop runs Python in every step, which a recording would leave out"
@@ -189,11 +200,20 @@ def _held(training: Training, command: Command) -> Iterator[tuple[str, str]]:
     if is_compiled_by_user(root.outermost) or _is_compiled(root.module):
         for knob in ("compile_mode", "compile_scope", "shape_padding"):
             yield knob, "the script compiles its model by itself"
+    if (sharded := _sharded_by(root.outermost)) is not None:
+        for knob in _OF_WHOLE_MODELS:
+            yield knob, f"the script shards its model by itself ({sharded})"
     if command.flag_of("batch_size") is None:
         yield "batch_size", "no argument is known to set it; --bind batch_size=--NAME names one"
     if training.loader is None:
         for knob in ("workers", "prefetch", "pin_memory"):
             yield knob, "the training read no torch DataLoader"
+
+
+def _sharded_by(model: nn.Module) -> str | None:
+    """Return what cuts the model's parameters into parts, or None."""
+    kinds = (kind.__name__ for module in model.modules() for kind in type(module).__mro__)
+    return next((name for name in kinds if name in _SHARDED), None)
 
 
 def _is_compiled(module: nn.Module) -> bool:

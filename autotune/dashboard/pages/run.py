@@ -173,6 +173,8 @@ def _trials(columns: list[Column]) -> Component:
 def _about(run: RunRecord, visit: Visit) -> Iterator[tuple[str, parts.Child]]:
     view = run_view(run)
     yield "Workload", run.new.workload_path
+    if view["command"] is not None:
+        yield "Command", view["command"]
     yield "Objective", objective_from(run.new.objective).words
     yield "Machine", cell(view["hardware"].get("device_name"))
     yield "Devices", cell(view["hardware"].get("num_devices"))

@@ -27,6 +27,15 @@ def _attach(torch: ModuleType) -> None:
 
 _run_hidden()
 if "AUTOTUNE_ORDER" in os.environ:
-    from wrapt import register_post_import_hook
-
-    register_post_import_hook(_attach, "torch")
+    try:
+        from wrapt import register_post_import_hook
+    except ImportError:
+        # Without hooks the command would train on, unseen.
+        if importlib.util.find_spec("torch") is not None:
+            sys.stderr.write(
+                f"autotune: {sys.executable} has torch and not autotune; install it for this "
+                "Python, too, or start the command with the Python that has it\n"
+            )
+            os._exit(1)
+    else:
+        register_post_import_hook(_attach, "torch")
