@@ -47,6 +47,7 @@ _libc = ctypes.CDLL(None)
 # Makes torch ask NVML whether there are CUDA devices, which does not initialise CUDA. After an
 # initialisation, no forked process could use CUDA.
 _NVML_CHECK_VARIABLE = "PYTORCH_NVML_BASED_CUDA_CHECK"
+_USERS_NVML_CHECK_VARIABLE = "AUTOTUNE_USERS_NVML_CHECK"  # keeps the user's own value meanwhile
 
 
 class _Child(NamedTuple):
@@ -179,9 +180,22 @@ def _run(payload: bytes, writer: int) -> NoReturn:
         os._exit(0)  # threads and finalizers of the user's must not keep the result waiting
 
 
+def _ask_nvml() -> None:
+    if (users := os.environ.get(_NVML_CHECK_VARIABLE)) is not None:
+        os.environ[_USERS_NVML_CHECK_VARIABLE] = users
+    os.environ[_NVML_CHECK_VARIABLE] = "1"
+
+
+def _restore_nvml_check() -> None:
+    """Give the variable back the value that the user gave it, if any."""
+    os.environ.pop(_NVML_CHECK_VARIABLE, None)
+    if (users := os.environ.pop(_USERS_NVML_CHECK_VARIABLE, None)) is not None:
+        os.environ[_NVML_CHECK_VARIABLE] = users
+
+
 def _set_up_process(job: Job) -> None:
     os.setsid()
-    os.environ.pop(_NVML_CHECK_VARIABLE, None)
+    _restore_nvml_check()
     mark_process(job.token)
     Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_OF_TRIAL)
     redirect_output(Path(job.log))
@@ -212,7 +226,7 @@ def main(options: dict[str, Any]) -> None:
     if "job" in options:
         with open(options["job"], "rb") as job:  # noqa: PTH123  a descriptor
             _run(job.read(), options["writer"])
-    os.environ[_NVML_CHECK_VARIABLE] = "1"
+    _ask_nvml()
     if options["cores"] is not None:
         os.sched_setaffinity(0, options["cores"])
     _import(options["imports"])
@@ -220,6 +234,7 @@ def main(options: dict[str, Any]) -> None:
         _import(options["guessed"])
         if not is_forkable():
             # One of them started a thread or touched a device; begin anew without them.
+            _restore_nvml_check()
             command = [sys.executable, "-P", "-m", "autotune.dispatch.fork_server"]
             os.execv(sys.executable, [*command, json.dumps({**options, "guessed": []})])  # noqa: S606
     _Server(socket.socket(fileno=options["socket"])).serve()

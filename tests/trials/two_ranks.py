@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.dispatch.fork_client import COMPILER_IMPORTS
+from autotune.dispatch.fork_client import LATER_IMPORTS
 from autotune.trials.process_group import Ranks, join
 from autotune.trials.request import RankPlace
 
 # DDP and FSDP import the compiler, which takes seconds: the server does it for all ranks.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(
-    ["tests.trials.two_ranks", "autotune.trials.rank", *COMPILER_IMPORTS, "torch.distributed.fsdp"]
+    ["tests.trials.two_ranks", "autotune.trials.rank", *LATER_IMPORTS, "torch.distributed.fsdp"]
 )
 
 

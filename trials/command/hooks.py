@@ -116,15 +116,19 @@ def _hook_calls(training: Training) -> None:
     backward, call = torch.autograd.backward, nn.Module.__call__
 
     def backpropagate(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        with training.backward(tensors):
+        was_inside = training.backward_begins(tensors)
+        try:
             backward(tensors, *args, **kwargs)
+        finally:
+            training.backward_ends(was_inside=was_inside)
 
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        is_root = training.enters(module)
-        if is_root or not training.is_searching:
+        if not training.is_searching:
             nn.Module.__call__ = call  # type: ignore[method-assign]
-        if not is_root:
             return call(module, *args, **kwargs)
+        if not training.enters(module):
+            return call(module, *args, **kwargs)
+        nn.Module.__call__ = call  # type: ignore[method-assign]
         try:  # its parts are called as ever: the compiler traces those calls
             return call(module, *args, **kwargs)
         finally:

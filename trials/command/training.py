@@ -88,7 +88,8 @@ class Training:
         if self.loader is None:
             self.loader = loader
         self.changes.begin_epoch(loader)
-        return loader is self.loader or type(loader) is type(self.loader)
+        is_watched = self._course_of is not None  # else its batches need not be counted
+        return is_watched and type(loader) is type(self.loader)
 
     def took_batch(self, batch: Any, waited_s: float) -> None:
         """Count a batch that the training loader gave, and the seconds that it took."""
@@ -142,20 +143,24 @@ class Training:
         self.changes.leave_autocast()
         self.interrupted = True
 
-    @contextlib.contextmanager
-    def backward(self, tensors: Any) -> Iterator[None]:
-        """Note a backward pass from these tensors; what it calls again is no root."""
+    def backward_begins(self, tensors: Any) -> bool:
+        """Note a backward pass from these tensors; what it calls again is no root.
+
+        Returns:
+            Whether it is inside of a root's call or of another backward pass.
+        """
         self.changes.leave_autocast()
         was_inside, self._inside = self._inside, True
-        if not was_inside:  # a backward pass inside of a forward pass is not the step's
+        if not was_inside:
             first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
             if isinstance(first, Tensor) and first.numel() == 1:
                 self.last_loss = first.detach()
             self.backwards += 1
-        try:
-            yield
-        finally:
-            self._inside = was_inside
+        return was_inside
+
+    def backward_ends(self, *, was_inside: bool) -> None:
+        """Note that a backward pass has ended."""
+        self._inside = was_inside
 
     def saves(self) -> None:
         """Note that a checkpoint is saved."""
