@@ -80,10 +80,10 @@ def test_bound_argument_is_what_the_plan_says(trial):
 
 def test_validation_and_saving_are_not_measured(trial, home):
     text = (home / "train.py").read_text()
-    pause = "    model.eval()\n    import time; time.sleep(0.4)\n"
+    pause = "    model.eval()\n    import time; time.sleep(1.5)\n"
     (home / "train.py").write_text(text.replace("    model.eval()\n", pause))
     result = trial("train.py")
-    assert max(w.seconds for w in result.measurement.windows) < 0.4
+    assert max(w.seconds for w in result.measurement.windows) < 1.5
 
 
 @pytest.mark.parametrize(
