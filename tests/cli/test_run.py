@@ -273,7 +273,8 @@ def test_a_run_ends_with_a_confirmed_plan_that_can_be_used(autotune, tmp_path):
     run = json.loads(done.stdout)
     assert run["state"] == "done"
     winner = run["winner"]
-    assert (winner["plan"]["pause_s"], winner["confirmed"]) == (0.01, True)
+    found = (winner["plan"]["pause_s"], winner["confirmed"])
+    assert found == (0.01, True), (done.stderr, winner["how"], winner["remarks"])
     assert winner["speedup_low"] > 1.0
     assert load_plan_file(tmp_path / "plan.yaml").user_knobs == {"pause_s": 0.01}
     assert "baseline" in done.stderr
