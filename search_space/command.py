@@ -39,8 +39,6 @@ OUTPUT_FLAGS = (
     "--log-dir",
     "--save_dir",
     "--save-dir",
-    "--checkpoint_dir",
-    "--checkpoint-dir",
     "--default_root_dir",
 )
 """Names that scripts give to folders which they write to."""
@@ -99,10 +97,14 @@ class Command:
         return argv
 
     def writing_below(self, folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
-        """Return `argv` with each argument that names an output folder set to one in `folder`."""
+        """Return `argv` with arguments that name output folders by absolute paths set to `folder`.
+
+        Relative ones are in the folder of the trial already.
+        """
         for flag in (*OUTPUT_FLAGS, *self.output_flags):
             given = replace(self, argv=tuple(argv)).value_of(flag)
-            if given is not None or flag in self.output_flags:
+            is_elsewhere = given is not None and PurePath(given).is_absolute()
+            if is_elsewhere or (given is None and flag in self.output_flags):
                 name = PurePath(given or "output").name or "output"
                 argv = _with_argument(argv, flag, str(folder / name))
         return tuple(argv)

@@ -47,7 +47,7 @@ def test_arguments_that_name_folders_are_led_elsewhere():
     one = command("python train.py --output_dir /data/out --to x", output_flags=("--to", "--log"))
     led = one.writing_below(Path("/scratch"), one.argv)
     assert led == (
-        *("python", "train.py", "--output_dir", "/scratch/out", "--to", "/scratch/x"),
+        *("python", "train.py", "--output_dir", "/scratch/out", "--to", "x"),
         *("--log", "/scratch/output"),
     )
 

@@ -181,6 +181,8 @@ def state_of(held: Any, depth: int = _DEPTH) -> Any:
     """Return what tells whether an object's attributes were changed, without reading its data."""
     if isinstance(held, int | float | str | bool | None):
         return held
+    if isinstance(held, list | dict | set):
+        return id(held), len(held)
     attributes = getattr(held, "__dict__", None)
     if not depth or not isinstance(attributes, dict):
         return id(held)

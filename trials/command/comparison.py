@@ -99,6 +99,9 @@ class _Comparison:
 
     def _run(self, eager: Callable[[], Any], tuned: Callable[[], Any]) -> None:
         model, device = self._root.module, self._root.device
+        norms = (m for m in model.modules() if isinstance(m, nn.SyncBatchNorm))
+        if self._training.world_size > 1 and next(norms, None) is not None:
+            raise CannotCompareError("its batch norms wait for the other ranks")
         expected = self._pass(eager)
         if not _is_finite(expected):
             raise CannotCompareError("the script's own step does not stay finite")
@@ -125,6 +128,7 @@ class _Comparison:
         model, device = self._root.module, self._root.device
         trained = {n: p for n, p in parameters_of(model).items() if p.requires_grad}
         devices = [device] if device.type == "cuda" else []
+        torch.clear_autocast_cache()  # casts of weights as they were before
         with torch.random.fork_rng(devices), _buffers_kept(model), torch.enable_grad():
             outputs = list(_differentiable(call()))
             if not outputs:

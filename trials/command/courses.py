@@ -233,6 +233,8 @@ class _Measuring:
         """
         if loss is None or self._training.last_loss is None:
             return math.nan
+        if any(root.own_autocast is torch.float16 for root in self._training.roots):
+            return float(loss)  # a scaled one, which the script's scaler may let overflow
         return check_finite(float(loss))
 
     def _enter(self, ended: Phase, begun: Phase) -> None:

@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,12 @@ from wrapt import register_post_import_hook
 from autotune.trials.command.changes import Changes
 from autotune.trials.command.courses import course_of
 from autotune.trials.command.order import Task, order_of
-from autotune.trials.command.scratch import confine
+from autotune.trials.command.root import Root
+from autotune.trials.command.scratch import SAVED, confine
 from autotune.trials.command.training import Training
 from autotune.trials.command.wire import Wire
 
+_COMPILER = "torch._dynamo.eval_frame"
 _SAFETENSORS = "safetensors.torch"
 _FEEDS = "_autotune_feeds"  # an attribute of iterators of the training loader
 
@@ -52,6 +54,7 @@ def attach() -> Training:
     if order.task is not Task.TRAIN:
         _hook_saving(training)
     if order.task is Task.OBSERVE:
+        training.looks_at_autocast = True
         _hook_arguments(training)
     return training
 
@@ -136,7 +139,15 @@ def _hook_calls(training: Training) -> None:
             training.leaves()
 
     _replace(torch.autograd, "backward", backpropagate)
+    hidden = (called, Root.__call__, Root.run)
+    register_post_import_hook(lambda module: _hide_from_compiler(module, hidden), _COMPILER)
     nn.Module.__call__ = called  # type: ignore[method-assign]
+
+
+def _hide_from_compiler(module: Any, functions: Iterable[Any]) -> None:
+    """Let a model that the script compiles be traced behind these functions, not through them."""
+    for function in functions:
+        module.skip_code(function.__code__)
 
 
 def _hook_saving(training: Training) -> None:
@@ -168,7 +179,7 @@ def _hook_safetensors(module: Any, training: Training) -> None:
 
 def _announce(path: Any) -> None:
     if isinstance(path, str | os.PathLike):
-        sys.audit("open", os.fspath(path), "w", os.O_WRONLY)
+        sys.audit(SAVED, os.fspath(path))
 
 
 def _hook_arguments(training: Training) -> None:

@@ -1,5 +1,6 @@
 """Starts a command for a trial or a probe, and hands on what its processes report."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -21,10 +22,11 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.command import startup
 from autotune.trials.command.order import SCRATCH_VARIABLE, Order, Task
-from autotune.trials.command.scratch import mirror
+from autotune.trials.command.scratch import mirror_tree
 from autotune.trials.request import ProbeRequest, Rejection, TrialRequest
 from autotune.trials.result import Outcome, Phase, TrialResult
 
+_END_S = 10.0  # for killed processes to be gone
 # Loggers that would send half a training over the network.
 _QUIET = {
     "WANDB_MODE": "offline",
@@ -123,13 +125,13 @@ class Launched:
         base = os.environ.get(SCRATCH_VARIABLE)
         self._folder = Path(tempfile.mkdtemp(prefix="command-", dir=base))
         address = str(self._folder / "reports")
-        scratch = self._folder / "work"
-        mirror(Path(order.home), scratch)
+        tree = self._folder / "root"
+        scratch = mirror_tree(Path(order.home), tree)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(address)
         self._listener.listen()
         self._connections: list[Connection] = []
-        order = replace(order, address=address, scratch=str(scratch))
+        order = replace(order, address=address, scratch=str(tree))
         self._process = subprocess.Popen(  # noqa: S603  the user's own command
             order.command.writing_below(scratch / "output", argv),
             cwd=scratch,
@@ -165,10 +167,13 @@ class Launched:
     def close(self) -> None:
         """Kill the command with all that it started, and remove its folder."""
         processes = [psutil.Process(self._process.pid)] if self._process.poll() is None else []
-        for process in processes:
-            for each in (*process.children(recursive=True), process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes += [each for one in processes for each in one.children(recursive=True)]
+        for each in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
         self._process.wait()
+        psutil.wait_procs(processes, timeout=_END_S)
         os.close(self._pidfd)
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -184,7 +189,8 @@ def hooked(order: Order) -> Mapping[str, str]:
     """Return the environment variables with which a command's processes are hooked."""
     folders = [str(Path(startup.__file__).parent), os.environ.get("PYTHONPATH", "")]
     package = str(Path(startup.__file__).parents[4])
-    if package not in folders[1].split(os.pathsep):
+    is_installed = Path(package).name in ("site-packages", "dist-packages")
+    if not is_installed and package not in folders[1].split(os.pathsep):
         folders.append(package)
     return {**order.environment(), "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 

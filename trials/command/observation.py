@@ -222,7 +222,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 def _remarks(training: Training, accumulation: int) -> Iterator[str]:
-    names = [type(optimizer).__name__ for optimizer in training.optimizers_stepped]
+    names = training.optimizers_stepped
     if len(names) > 1:
         yield (
             f"the command steps {len(names)} optimizers ({', '.join(names)}); a step is counted "

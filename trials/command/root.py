@@ -79,6 +79,20 @@ class Root:
         self.own_autocast = torch.get_autocast_dtype(kind) if is_on else None
         self.__wrapped__ = eager
 
+    def look_at_autocast(self) -> None:
+        """Note the dtype of an autocast that the script enters inside of its forward pass."""
+        leaves = (m for m in self.module.modules() if next(m.children(), None) is None)
+        leaf = next(leaves, None)
+        if leaf is None or self.own_autocast is not None:
+            return
+
+        def look(module: nn.Module, given: Any) -> None:
+            handle.remove()
+            if torch.is_autocast_enabled(self.device.type):
+                self.own_autocast = torch.get_autocast_dtype(self.device.type)
+
+        handle = leaf.register_forward_pre_hook(look)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the forward pass."""
         if not torch.is_grad_enabled():

@@ -28,10 +28,10 @@ class Training:
 
     Attributes:
         roots: the outermost modules called with gradients that the optimizers train.
-        optimizer: the first that stepped; its steps are the training's. None: none did yet.
         loader: the first that was iterated with gradients on; None: none was.
         loaders_made: how many loaders, where it matters which are beside it.
-        optimizers_stepped: all that took a step, in order.
+        optimizers_stepped: the classes of those that step in turn, the training's first.
+        looks_at_autocast: whether roots look for an autocast inside of them.
         steps: optimizer steps so far.
         samples: given by the loader so far; without one, taken by the first root.
         data_wait_s: waited for the loader so far.
@@ -51,8 +51,8 @@ class Training:
         self.started_at = time.perf_counter()
         self.first_forward_at = self.started_at
         self.roots: list[Root] = []
-        self.optimizer: Optimizer | None = None
-        self.optimizers_stepped: list[Optimizer] = []
+        self._optimizer: weakref.ref[Optimizer] | None = None
+        self.optimizers_stepped: list[str] = []
         self.loader: DataLoader[Any] | None = None
         self.steps = self.samples = self.backwards = 0
         self.data_wait_s = 0.0
@@ -61,6 +61,8 @@ class Training:
         self.interrupted = False
         self.options: dict[str, Any] = {}
         self.inspect: Callable[[Root, Any, Any], None] | None = None
+        self.looks_at_autocast = False
+        self._others = set[int]()
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._owned: set[int] = set()
         self._owned_by = -1
@@ -85,7 +87,7 @@ class Training:
         if not is_training:
             self.interrupted = True
             return False
-        if self.loader is None:
+        if self.loader is None or not self.roots:  # before them it may be a validation's
             self.loader = loader
         self.changes.begin_epoch(loader)
         is_watched = self._course_of is not None  # else its batches need not be counted
@@ -114,9 +116,7 @@ class Training:
 
     def _is_owned(self, module: nn.Module) -> bool:
         if self._owned_by != len(self._made):
-            self._owned = {
-                id(p) for made in self._made for g in made.param_groups for p in g["params"]
-            }
+            self._owned = {p for made in self._made for p in _parameters(made)}
             self._owned_by = len(self._made)
         return any(id(parameter) in self._owned for parameter in module.parameters())
 
@@ -128,7 +128,10 @@ class Training:
                 self._course = self._course_of(self)
                 self.wire.first_step()
         with self._failing_the_trial():
-            self.roots.append(self.changes.apply_to_model(outermost, module, self))
+            root = self.changes.apply_to_model(outermost, module, self)
+            self.roots.append(root)
+            if self.looks_at_autocast:
+                root.look_at_autocast()
 
     def forward_begins(self, root: Root, args: Any, kwargs: Any) -> None:
         """Note that a root is called with gradients on."""
@@ -171,10 +174,7 @@ class Training:
         self.changes.leave_autocast()
         if not self.roots:
             return
-        if all(optimizer is not other for other in self.optimizers_stepped):
-            self.optimizers_stepped.append(optimizer)
-        if self.optimizer is None:
-            self.optimizer = optimizer
+        self._note_optimizer(optimizer)
         if optimizer is not self.optimizer:
             return
         self.steps += 1
@@ -183,7 +183,24 @@ class Training:
         with self._failing_the_trial():
             next(self._course, None)
 
+    def _note_optimizer(self, optimizer: Optimizer) -> None:
+        """Take it for the training's if there is none, or one of the same parameters."""
+        known = self.optimizer
+        if known is optimizer:
+            return
+        if known is None or not _parameters(known).isdisjoint(_parameters(optimizer)):
+            self._optimizer = weakref.ref(optimizer)
+            self.optimizers_stepped = self.optimizers_stepped or [type(optimizer).__name__]
+        elif self.is_searching and id(optimizer) not in self._others:
+            self._others.add(id(optimizer))
+            self.optimizers_stepped.append(type(optimizer).__name__)
+
     # What courses ask.
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The first optimizer that stepped, whose steps are the training's; None: none did yet."""
+        return None if self._optimizer is None else self._optimizer()
 
     @property
     def is_searching(self) -> bool:
@@ -240,6 +257,10 @@ class Training:
             if self.wire.fails(error):
                 self.rest()
             raise
+
+
+def _parameters(optimizer: Optimizer) -> set[int]:
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
 def samples_in(batch: Any, loader: Any) -> int:

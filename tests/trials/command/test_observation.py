@@ -100,3 +100,22 @@ def test_two_optimizers_are_told_of(observe, home):
     )
     facts = observe("train.py")
     assert any("2 optimizers (SGD, Adam)" in remark for remark in facts.remarks)
+
+
+def test_validation_before_the_training_is_not_taken_for_it(observe, home):
+    text = (home / "train.py").read_text()
+    first = "for x, y in valid:\n    with torch.no_grad():\n        model(x)\nstep = 0\n"
+    (home / "train.py").write_text(text.replace("step = 0\n", first))
+    assert observe("train.py").batch_size == 8
+
+
+def test_autocast_inside_of_the_model_is_seen(observe, home):
+    text = (home / "train.py").read_text()
+    inside = (
+        "def under_autocast(x, forward=model.forward):\n"
+        "    with torch.autocast('cpu', torch.bfloat16):\n"
+        "        return forward(x)\n"
+        "model.forward = under_autocast\nstep = 0\n"
+    )
+    (home / "train.py").write_text(text.replace("step = 0\n", inside))
+    assert dict(observe("train.py").own_settings)["precision"] == "bf16"

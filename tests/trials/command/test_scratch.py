@@ -1,11 +1,12 @@
 """The folder that a command works in: it looks like the user's, which stays as it is."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from autotune.trials.command.scratch import mirror
+from autotune.trials.command.scratch import mirror, mirror_tree
 
 WRITING = """
 import sys
@@ -30,10 +31,19 @@ def write(home, tmp_path):
     """Run statements in a process that is confined to a mirror of `home`."""
     scratch = tmp_path / "scratch"
     mirror(home, scratch)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
 
     def wrote(statements: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", WRITING + statements, str(scratch), str(home)]
-        return subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command,
+            cwd=scratch,
+            env={**os.environ, "TMPDIR": str(temporary)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     wrote.scratch = scratch
     return wrote
@@ -82,8 +92,21 @@ def test_files_that_are_only_read_are_not_copied(write):
 
 
 def test_writing_to_the_users_folder_by_its_own_path_is_refused(write, home):
-    """Unless it lies among temporary files, as here; so the process is told of another place."""
-    statement = "import tempfile; tempfile.tempdir = '/nowhere'; open(sys.argv[2] + '/x', 'w')"
-    done = write(statement)
+    done = write("open(sys.argv[2] + '/x', 'w')")
     assert "--output-flag" in done.stderr
     assert not (home / "x").exists()
+
+
+def test_checkpoints_outside_are_not_written_over(write, tmp_path, monkeypatch):
+    """Also where no Python code opens the file, and not below the user's folder."""
+    kept = tmp_path / "elsewhere"
+    kept.mkdir()
+    statement = f"sys.audit('autotune.saved', {str(kept / 'last.pt')!r})"
+    assert "--output-flag" in write(statement).stderr
+
+
+def test_paths_that_go_up_lead_beside_the_users_folder(home, tmp_path):
+    (tmp_path / "beside.txt").write_text("4 5 6")
+    scratch = mirror_tree(home, tmp_path / "tree")
+    assert (scratch / ".." / "beside.txt").read_text() == "4 5 6"
+    assert (scratch / "notes.txt").read_text() == "mine"

@@ -142,6 +142,32 @@ def test_numerics_that_differ_are_noticed(trial, home):
     assert not result.numerics.passed
 
 
+def test_model_that_the_script_compiles_is_compiled_as_without_hooks(trial, home, capfd):
+    text = (home / "train.py").read_text()
+    compiled = "model = torch.compile(model, backend='eager')\naverage = "
+    counted = (
+        "        step += 1\n        if step == 30:\n"
+        "            from torch._dynamo.utils import counters\n"
+        "            print('graphs', counters['stats']['unique_graphs'], flush=True)\n"
+    )
+    text = text.replace("average = ", compiled).replace("        step += 1\n", counted)
+    (home / "train.py").write_text(text)
+    plain = [sys.executable, "train.py", "--steps", "31"]
+    done = subprocess.run(plain, cwd=home, capture_output=True, text=True, check=True)
+    assert trial("train.py").outcome is Outcome.OK
+    expected = re.findall(r"graphs \d+", done.stdout)
+    assert expected
+    assert re.findall(r"graphs \d+", capfd.readouterr().out) == expected
+
+
+def test_optimizer_that_is_made_anew_goes_on_as_the_trainings(trial, home):
+    text = (home / "train.py").read_text()
+    again = "    model.train()\n    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)\n"
+    (home / "train.py").write_text(text.replace("    model.train()\n", again))
+    result = trial("train.py")
+    assert result.outcome is Outcome.OK, result.error
+
+
 def test_exec_trains_with_a_plan_to_the_end(home, tmp_path):
     """Losses of further epochs and names in the state dict stay, although workers go on."""
     plan = tmp_path / "plan.yaml"
