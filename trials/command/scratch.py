@@ -1,4 +1,4 @@
-# ruff: noqa: PTH100, PTH108, PTH110, PTH112, PTH114, PTH118, PTH111, PTH206
+# ruff: noqa: PTH100, PTH105, PTH108, PTH110, PTH112, PTH114, PTH118, PTH111, PTH206
 # Strings instead of paths: this runs at each file that the processes of a command open.
 """The folder that a trial of a command works in, so that the user's own files stay as they are.
 
