@@ -122,6 +122,8 @@ model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters
 accelerator.backward(model(torch.ones(1, 2)).sum())
 optimizer.step()
 accelerator.print(accelerator.num_processes, accelerator.mixed_precision, type(model).__name__)
+accelerator.wait_for_everyone()
+accelerator.end_training()
 """
 
 
