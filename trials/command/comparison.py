@@ -29,13 +29,14 @@ from autotune.trials.numerics.gaps import StepGaps, norms, worst_gaps
 from autotune.trials.numerics.judge import Yardstick, is_lost_in_rounding, judged
 from autotune.trials.numerics.rounding import rounded_layers, scattered
 from autotune.trials.numerics.state import CannotCompareError, buffers_of, parameters_of
+from autotune.trials.numerics.training import generator_states
 from autotune.trials.numerics_report import NumericsReport, Part
 from autotune.trials.process_group import ALONE
 from autotune.trials.request import COMPARED_STEPS
 from autotune.trials.result import Outcome, Phase, TrialResult
 
 _JUDGED = (Part.LOSS, Part.GRADIENTS)
-_SEED = 0
+_SEED, _OTHER_SEED = 0, 1_000_000
 
 
 def comparing(training: Training, order: Order) -> Iterator[None]:
@@ -53,10 +54,11 @@ def comparing(training: Training, order: Order) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """A forward and a backward pass: the loss, and the gradients by parameter."""
+    """A pass forward and back: loss, gradients by parameter, whether random numbers were drawn."""
 
     loss: float
     gradients: dict[str, Tensor]
+    is_random: bool
 
     def gaps(self, expected: "_Pass") -> StepGaps:
         """Return how far it is from another."""
@@ -84,6 +86,7 @@ class _Comparison:
         self.taken: list[StepGaps] = []
         self._rounded: list[StepGaps] = []
         self._in_fp32: list[StepGaps] = []
+        self._redrawn: list[StepGaps] = []
         self.problem = ""
 
     def before_call(self, root: Root, args: Any, kwargs: Any) -> None:
@@ -116,6 +119,8 @@ class _Comparison:
         if is_lost_in_rounding(self._rounded[-1:]):
             in_fp32 = self._rounded_pass(model, eager, UNIT_ROUNDOFF["fp32"])
             self._in_fp32.append(in_fp32.gaps(expected))
+        if expected.is_random:
+            self._redrawn.append(self._pass(eager, seed=_OTHER_SEED).gaps(expected))
         self.taken.append(taken.gaps(expected))
 
     def _rounded_pass(self, model: nn.Module, eager: Callable[[], Any], by: float) -> _Pass:
@@ -123,14 +128,23 @@ class _Comparison:
         with _weights_moved(model, by), rounded_layers(model, by, device, key=by):
             return self._pass(eager)
 
-    def _pass(self, call: Callable[[], Any]) -> _Pass:
-        """Run a forward and a backward pass that leave no trace but their result."""
+    def _pass(self, call: Callable[[], Any], seed: int | None = None) -> _Pass:
+        """Run a forward and a backward pass that leave no trace but their result.
+
+        Args:
+            call: the forward pass.
+            seed: of its random numbers; None: those that the script would draw.
+        """
         model, device = self._root.module, self._root.device
         trained = {n: p for n, p in parameters_of(model).items() if p.requires_grad}
         devices = [device] if device.type == "cuda" else []
         torch.clear_autocast_cache()  # casts of weights as they were before
         with torch.random.fork_rng(devices), _buffers_kept(model), torch.enable_grad():
+            if seed is not None:
+                torch.manual_seed(seed)
+            before = generator_states(device)
             outputs = list(_differentiable(call()))
+            is_random = generator_states(device) != before
             if not outputs:
                 raise CannotCompareError("the model returns no tensor with gradients")
             ends = [output for output in outputs if output.dim() == 0] or outputs
@@ -142,7 +156,7 @@ class _Comparison:
         pairs: Iterable[tuple[str, Tensor | None]] = zip(trained, found, strict=True)
         gradients = {n: g.detach().float() for n, g in pairs if g is not None}
         size = [output.detach().double().square().mean() for output in ends]
-        return _Pass(float(torch.stack(size).mean().sqrt()), gradients)
+        return _Pass(float(torch.stack(size).mean().sqrt()), gradients, is_random)
 
     def report(self) -> NumericsReport:
         """Return what was found."""
@@ -153,6 +167,14 @@ class _Comparison:
             rounded=self._rounded,
             in_fp32=self._in_fp32 if len(self._in_fp32) == len(self._rounded) else (),
         )
+        report = self._judged(yardstick)
+        if not report.passed and len(self._redrawn) == len(self.taken):
+            # Attention draws its dropout in another way in each format: it is held against what
+            # another draw makes of the script's own pass.
+            report = self._judged(replace(yardstick, redrawn=self._redrawn))
+        return report
+
+    def _judged(self, yardstick: Yardstick) -> NumericsReport:
         found = [d for d in judged(self.taken, yardstick) if d.part in _JUDGED]
         return NumericsReport(
             reference_losses=tuple(gaps.expected_loss for gaps in self.taken),

@@ -5,12 +5,14 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from autotune.trials.applying.compiler import check_compiled
 from autotune.trials.command.comparison import comparing
+from autotune.trials.command.diagnosing import diagnosing
 from autotune.trials.command.observation import observe
 from autotune.trials.command.order import Order, Task
 from autotune.trials.command.training import Course, Training
@@ -25,7 +27,8 @@ from autotune.trials.measuring.steady import (
     summary,
     whole_bursts,
 )
-from autotune.trials.result import Outcome, Phase, TrialResult, Window
+from autotune.trials.profiling.measured import Measured
+from autotune.trials.result import Kept, Measurement, Outcome, Phase, TrialResult, Window
 
 # Seconds for which the loader's queue, filled while the compiler ran, may be used up by steps.
 _MAX_DRAIN_S = 4.0
@@ -135,9 +138,8 @@ class _Measuring:
         self._memory = MemoryPeaks(training.device)
         self._first_loss = math.nan
         self._last_loss = math.nan
-        # Whether every step is interrupted, as where a teacher shares the model: then it is no
-        # interruption.
-        self._always = True
+        # In every step, as where a teacher shares the model: then that is part of the training.
+        self._is_always_interrupted = True
 
     def run(self) -> Iterator[None]:
         """Go through the phases, and report the result."""
@@ -145,7 +147,26 @@ class _Measuring:
         yield from self._warm_up()
         windows: list[Window] = []
         raced = yield from self._windows(windows)
-        self._report(windows, raced=raced)
+        result, request = self._result(windows, raced=raced), self._order.diagnosis
+        measured = result.measurement
+        if request is not None and measured is not None and measured.throughput >= request.above:
+            self._training.wire.send(Kept(result=result))
+            self._training.wire.send(Phase.DIAGNOSE)
+            diagnosis = yield from diagnosing(self._training, self._step_of(measured), request)
+            result = replace(result, diagnosis=diagnosis)
+        self._training.wire.send(result)
+        self._training.rest()
+
+    def _step_of(self, measurement: Measurement) -> Measured:
+        training = self._training
+        return Measured(
+            device=training.device,
+            plan=self._order.plan,
+            model=training.roots[0].module,
+            accumulation=self._accumulation,
+            world_size=training.world_size,
+            measurement=measurement,
+        )
 
     def _first_step(self) -> None:
         training = self._training
@@ -163,7 +184,7 @@ class _Measuring:
             training.interrupted = False
             yield
             training.synchronize()
-            self._always = self._always and training.interrupted
+            self._is_always_interrupted = self._is_always_interrupted and training.interrupted
             begin, end = _Mark(training), begin
             window = end.until(begin)
             times.append(window.seconds)
@@ -207,7 +228,7 @@ class _Measuring:
             now = _Stretches(training)
             while now.num_steps < steps:
                 yield
-                now.step_ended(is_clean=self._always or not training.interrupted)
+                now.step_ended(is_clean=self._is_always_interrupted or not training.interrupted)
             now.end()
             waiting.append(now)
             if len(waiting) == 1 and training.device.type == "cuda":
@@ -243,8 +264,7 @@ class _Measuring:
         self._since = now
         self._training.wire.send(begun)
 
-    def _report(self, windows: list[Window], *, raced: bool) -> None:
-        training = self._training
+    def _result(self, windows: list[Window], *, raced: bool) -> TrialResult:
         self._phases_s[Phase.MEASURE] = time.perf_counter() - self._since
         measurement = summary(
             windows,
@@ -255,10 +275,9 @@ class _Measuring:
             last_loss=self._last_loss,
             raced=raced,
         )
-        result = TrialResult(outcome=Outcome.OK, measurement=measurement, phase=Phase.MEASURE)
-        training.wire.send(result)
-        training.rest()
+        return TrialResult(outcome=Outcome.OK, measurement=measurement, phase=Phase.MEASURE)
 
 
 def _measuring(training: Training, order: Order) -> Iterator[None]:
+    # Built when this is first resumed: by then the roots are known.
     yield from _Measuring(training, order).run()

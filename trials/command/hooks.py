@@ -19,7 +19,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from wrapt import register_post_import_hook
@@ -31,6 +34,7 @@ from autotune.trials.command.root import Root
 from autotune.trials.command.scratch import SAVED, confine
 from autotune.trials.command.training import Training
 from autotune.trials.command.wire import Wire
+from autotune.trials.profiling.parts import Part
 
 _COMPILER = "torch._dynamo.eval_frame"
 _SAFETENSORS = "safetensors.torch"
@@ -71,6 +75,7 @@ def _hook_loaders(training: Training) -> None:
     def take(iterator: Any) -> Any:
         if not getattr(iterator, _FEEDS, False):
             return following(iterator)
+        training.begins(Part.DATA)
         start = time.perf_counter()
         batch = following(iterator)
         training.took_batch(batch, time.perf_counter() - start)
@@ -92,6 +97,7 @@ def _hook_optimizers(training: Training) -> None:
     for kind in kinds:
         if issubclass(kind, Optimizer) and kind is not Optimizer:
             _replace(kind, "__init__", _with_implementation(kind, training.changes))
+    register_optimizer_step_pre_hook(lambda *_: training.begins(Part.OPTIMIZER))
     register_optimizer_step_post_hook(lambda optimizer, args, kwargs: training.stepped(optimizer))
 
 

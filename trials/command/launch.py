@@ -26,7 +26,7 @@ from autotune.trials.command.order import SCRATCH_VARIABLE, Order, Task
 from autotune.trials.command.scratch import mirror_tree
 from autotune.trials.forkable import is_new_with_torch
 from autotune.trials.request import ProbeRequest, Rejection, TrialRequest
-from autotune.trials.result import Outcome, Phase, TrialResult
+from autotune.trials.result import Kept, Outcome, Phase, TrialResult
 
 _END_S = 10.0  # for killed processes to be gone
 # Loggers that would send half a training over the network.
@@ -41,8 +41,10 @@ _QUIET = {
 }
 
 
-def run_command(request: TrialRequest) -> Iterator[Phase | TrialResult]:
+def run_command(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
     """Yield each phase of a trial of a command as it begins, then exactly one result.
+
+    Before a diagnosis, which may fail or hang, the result without it is yielded as `Kept`.
 
     The command starts its own ranks, so the places beside the first only hold their devices.
     """
@@ -59,6 +61,7 @@ def run_command(request: TrialRequest) -> Iterator[Phase | TrialResult]:
         protocol=request.protocol,
         interesting_above=request.interesting_above,
         memory_limit_bytes=request.memory_limit_bytes,
+        diagnosis=request.diagnosis,
     )
     yield Phase.BUILD
     phase = Phase.BUILD
@@ -82,6 +85,7 @@ _WHEN_ENDED = {
     Phase.COMPARE: "before its steps were compared",
     Phase.WARM_UP: "while it warmed up; let it train for more steps",
     Phase.MEASURE: "before enough steps were measured; let it train for more steps",
+    Phase.DIAGNOSE: "while its step was diagnosed; let it train for more steps",
 }
 
 

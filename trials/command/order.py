@@ -10,6 +10,7 @@ from typing import Any
 from autotune.search_space.command import Command
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
+from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.request import Protocol
 
 VARIABLE = "AUTOTUNE_ORDER"
@@ -41,6 +42,7 @@ class Order:
         protocol: of the measurement.
         interesting_above: the throughput below which to stop early; None: never.
         memory_limit_bytes: the device memory that a process may reserve; None: all.
+        diagnosis: what to find out about the measured step; None: nothing.
     """
 
     task: Task
@@ -53,6 +55,7 @@ class Order:
     protocol: Protocol = field(default_factory=Protocol)
     interesting_above: float | None = None
     memory_limit_bytes: int | None = None
+    diagnosis: DiagnosisRequest | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the variable that tells processes of this order."""
@@ -67,6 +70,7 @@ class Order:
             "protocol": asdict(self.protocol),
             "interesting_above": self.interesting_above,
             "memory_limit_bytes": self.memory_limit_bytes,
+            "diagnosis": self.diagnosis and asdict(self.diagnosis),
         }
         return {VARIABLE: json.dumps(plain)}
 
@@ -74,7 +78,7 @@ class Order:
 def order_of(environment: Mapping[str, str] = os.environ) -> Order:
     """Return the order that this process was given."""
     plain = json.loads(environment[VARIABLE])
-    hardware = plain["hardware"]
+    hardware, diagnosis = plain["hardware"], plain["diagnosis"]
     return Order(
         **{
             **plain,
@@ -83,5 +87,6 @@ def order_of(environment: Mapping[str, str] = os.environ) -> Order:
             "command": Command.from_dict(plain["command"]),
             "hardware": hardware and Hardware.from_dict(hardware),
             "protocol": Protocol(**plain["protocol"]),
+            "diagnosis": diagnosis and DiagnosisRequest(**diagnosis),
         }
     )

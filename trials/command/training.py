@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from autotune.trials.command.changes import Changes
 from autotune.trials.command.root import Root, unwrapped
 from autotune.trials.command.wire import Wire
+from autotune.trials.profiling.parts import Part
 
 Course = Callable[["Training"], Iterator[None]]
 """Makes a generator that begins after the first optimizer step and goes on after each further."""
@@ -29,7 +30,6 @@ class Training:
     Attributes:
         roots: the outermost modules called with gradients that the optimizers train.
         loader: the first that was iterated with gradients on; None: none was.
-        loaders_made: how many loaders, where it matters which are beside it.
         optimizers_stepped: the classes of those that step in turn, the training's first.
         looks_at_autocast: whether roots look for an autocast inside of them.
         steps: optimizer steps so far.
@@ -42,6 +42,7 @@ class Training:
             a forward pass without gradients, another loader, or a checkpoint that was saved.
         options: of the script's command line, with their values; only where it is observed.
         inspect: is called before each call of a root with gradients on; None: nothing is.
+        marks: is told which part of a step begins, None for what is no part; None: nothing is.
     """
 
     def __init__(self, changes: Changes, wire: Wire, course: Course | None) -> None:
@@ -61,13 +62,13 @@ class Training:
         self.interrupted = False
         self.options: dict[str, Any] = {}
         self.inspect: Callable[[Root, Any, Any], None] | None = None
+        self.marks: Callable[[Part | None], None] | None = None
         self.looks_at_autocast = False
         self._others = set[int]()
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._owned: set[int] = set()
         self._owned_by = -1
         self._inside = False
-        self._is_searching = True
         self._is_resting = False
         self._counts_roots = False
 
@@ -93,8 +94,14 @@ class Training:
         is_watched = self._course_of is not None  # else its batches need not be counted
         return is_watched and type(loader) is type(self.loader)
 
+    def begins(self, part: Part | None) -> None:
+        """Note that a part of a step begins, or with None that one has ended."""
+        if self.marks is not None:
+            self.marks(part)
+
     def took_batch(self, batch: Any, waited_s: float) -> None:
         """Count a batch that the training loader gave, and the seconds that it took."""
+        self.begins(Part.COPY)
         self.data_wait_s += waited_s
         self.batch = batch
         if not self._counts_roots:
@@ -135,6 +142,7 @@ class Training:
 
     def forward_begins(self, root: Root, args: Any, kwargs: Any) -> None:
         """Note that a root is called with gradients on."""
+        self.begins(Part.FORWARD)
         if self._counts_roots and root is self.roots[0]:
             self.samples += samples_in((args, kwargs), None)
         if self.inspect is not None:
@@ -155,6 +163,7 @@ class Training:
         self.changes.leave_autocast()
         was_inside, self._inside = self._inside, True
         if not was_inside:
+            self.begins(Part.BACKWARD)
             first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
             if isinstance(first, Tensor) and first.numel() == 1:
                 self.last_loss = first.detach()
@@ -164,6 +173,8 @@ class Training:
     def backward_ends(self, *, was_inside: bool) -> None:
         """Note that a backward pass has ended."""
         self._inside = was_inside
+        if not was_inside:
+            self.begins(None)
 
     def saves(self) -> None:
         """Note that a checkpoint is saved."""
@@ -171,6 +182,7 @@ class Training:
 
     def stepped(self, optimizer: Optimizer) -> None:
         """Count a step of an optimizer, and go on with the course after one of the training's."""
+        self.begins(None)
         self.changes.leave_autocast()
         if not self.roots:
             return

@@ -6,7 +6,7 @@ from torch.profiler import ProfilerActivity
 
 from autotune.trials.profiling.breakdown import communicates
 from autotune.trials.profiling.spans import Span, covered
-from autotune.trials.profiling.traced import trace
+from autotune.trials.profiling.traced import tracing
 
 
 def traced_share(run_steps: Callable[[], None]) -> float | None:
@@ -18,7 +18,8 @@ def traced_share(run_steps: Callable[[], None]) -> float | None:
     Returns:
         None when the trace holds no kernel.
     """
-    operations = trace(run_steps, [ProfilerActivity.CUDA])
+    with tracing([ProfilerActivity.CUDA]) as operations:
+        run_steps()
     running = [op for op in operations if op.is_on_device]
     return exposed_share(
         communication=[op.span for op in running if communicates(op)],

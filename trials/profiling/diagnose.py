@@ -2,31 +2,22 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
-
-from torch import nn
 
 from autotune.search_space.knobs import is_compiled
 from autotune.trials.applying.step import Step
-from autotune.trials.diagnosis import (
-    Diagnosis,
-    DiagnosisRequest,
-    Finding,
-    FindingKind,
-    Shares,
-)
+from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, Finding, FindingKind
 from autotune.trials.failure import one_line
 from autotune.trials.feed import Feed
 from autotune.trials.process_group import Ranks
-from autotune.trials.profiling.bound import Circumstances, Verdict, judge
-from autotune.trials.profiling.breakdown import Breakdown, Steps, on_device, on_host
+from autotune.trials.profiling.breakdown import Breakdown
 from autotune.trials.profiling.graph_breaks import graph_breaks, has_broken_graphs
-from autotune.trials.profiling.habits import is_profiled
+from autotune.trials.profiling.measured import BRIEF, Measured
 from autotune.trials.profiling.mixing import gradients_apart
 from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_per_s
 from autotune.trials.profiling.stalls import why_waiting
-from autotune.trials.profiling.traced import num_steps, trace_steps
+from autotune.trials.profiling.traced import check_no_profiler, num_steps, trace_steps
 from autotune.trials.profiling.watch import Watched, watch_step
 from autotune.trials.result import Measurement
 from autotune.trials.workload import Workload
@@ -57,19 +48,16 @@ class Subject:
     ranks: Ranks
 
     @property
-    def step_s(self) -> float:
-        """Seconds of a step."""
-        return self.measurement.step_ms / 1e3
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of a rank in a batch."""
-        return int(self.step.plan["batch_size"])
-
-    @property
-    def rank_samples_per_s(self) -> float:
-        """Throughput of one rank."""
-        return self.measurement.throughput / self.ranks.place.world_size
+    def measured(self) -> Measured:
+        """The step with its measurement."""
+        return Measured(
+            device=self.step.device,
+            plan=self.step.plan,
+            model=self.step.model,
+            accumulation=self.step.accumulation,
+            world_size=self.ranks.place.world_size,
+            measurement=self.measurement,
+        )
 
     @property
     def is_alone(self) -> bool:
@@ -83,41 +71,31 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     With several ranks all of them must call it, and each diagnoses itself.
     """
     start = time.perf_counter()
-    attempts = _Attempts()
+    attempts, measured = _Attempts(), subject.measured
     breakdown = attempts.get("bound", lambda: _broken_down(subject, request.trace_path))
-    matmul = attempts.get("matmul_flops_per_s", lambda: _matmul(subject))
+    matmul = attempts.get(
+        "matmul_flops_per_s", lambda: matmul_flops_per_s(measured.device, measured.precision)
+    )
     watched, loader = None, None
     breaks: tuple[Finding, ...] = ()
     mixed: tuple[Finding, ...] = ()
     if request.brief:
-        attempts.unknown["findings"] = "only what limits the step was looked at"
+        attempts.unknown["findings"] = BRIEF
     else:
         watched = _watched(subject, attempts)
         loader = attempts.get("loader_samples_per_s", lambda: _loader(subject))
         mixed = _batch_loss(subject, attempts)
         # Last, as the step cannot be trained with afterwards.
         breaks = _graph_breaks(subject, request, attempts)
-    flops = watched.flops / subject.batch_size if watched else request.flops_per_sample
-    verdict = None if breakdown is None else _verdict(subject, breakdown, watched, flops, matmul)
-    findings = (*breaks, *(watched.findings if watched else ()), *_stalls(subject, loader), *mixed)
-    return Diagnosis(
-        bound=verdict.bound if verdict else None,
-        evidence=verdict.evidence if verdict else (),
-        advice=verdict.advice if verdict else (),
-        shares=breakdown.shares if breakdown else Shares(),
-        causes=breakdown.causes if breakdown else {},
-        how={
-            **(breakdown.how if breakdown else {}),
-            **_HOW,
-            "flops_per_sample": _COUNTED if watched else _COUNTED_BEFORE,
-        },
-        flops_per_sample=flops,
-        matmul_flops_per_s=matmul,
-        mfu=model_flops_utilisation(subject, flops, matmul),
+    found = watched.findings if watched else ()
+    syncs = [finding for finding in found if finding.kind is FindingKind.HOST_SYNC]
+    flops = watched.flops / measured.batch_size if watched else request.flops_per_sample
+    diagnosis = measured.diagnosis(breakdown, flops, matmul, len(syncs))
+    return replace(
+        diagnosis,
+        how={**diagnosis.how, "flops_per_sample": _COUNTED} if watched else diagnosis.how,
         loader_samples_per_s=loader,
-        step_samples_per_s=_samples_per_s_without_waiting(subject),
-        ops_per_step=breakdown.ops_per_step if breakdown else None,
-        findings=findings,
+        findings=(*breaks, *found, *_stalls(subject, loader), *mixed),
         unknown={**attempts.unknown, **_absent_shares(subject)},
         trace_path=request.trace_path if breakdown else None,
         took_s=time.perf_counter() - start,
@@ -128,11 +106,6 @@ _COUNTED = (
     "matrix products, convolutions and attention of one batch, counted as torch runs them; "
     "backward twice the forward where activations are computed again"
 )
-_COUNTED_BEFORE = "matrix products, convolutions and attention, counted by the probe"
-_HOW = {
-    "matmul_flops_per_s": "the best of some large square products in the plan's precision",
-    "loader_samples_per_s": "read for a moment while nothing else runs",
-}
 
 
 class _Attempts:
@@ -155,19 +128,10 @@ class _Attempts:
 
 
 def _broken_down(subject: Subject, trace_path: str | None) -> Breakdown:
-    if is_profiled():  # two at once end in a crash
-        raise LookupError("a profiler of your own is on, and torch runs only one at a time")
-    step, feed, traced = subject.step, subject.feed, num_steps(subject.step_s)
-    steps = Steps(
-        traced=traced,
-        step_s=subject.step_s,
-        data_wait_share=subject.measurement.data_wait_share,
-    )
-    break_down = on_device if step.device.type == "cuda" else on_host
-    found = break_down(trace_steps(step, feed, traced, trace_path), steps)
-    if found is None:
-        raise LookupError("the profiler's trace holds nothing that ran")
-    return found
+    check_no_profiler()
+    traced = num_steps(subject.measured.step_s)
+    operations = trace_steps(subject.step, subject.feed, traced, trace_path)
+    return subject.measured.broken_down(operations, traced)
 
 
 def _watched(subject: Subject, attempts: _Attempts) -> Watched | None:
@@ -178,13 +142,8 @@ def _watched(subject: Subject, attempts: _Attempts) -> Watched | None:
     return attempts.get("findings", lambda: watch_step(subject.step, subject.feed, folder))
 
 
-def _matmul(subject: Subject) -> float:
-    precision = str(subject.step.plan.get("precision", "fp32"))
-    return matmul_flops_per_s(subject.step.device, precision)
-
-
 def _loader(subject: Subject) -> float:
-    return loader_samples_per_s(subject.feed, subject.batch_size)
+    return loader_samples_per_s(subject.feed, subject.measured.batch_size)
 
 
 def _graph_breaks(
@@ -203,47 +162,9 @@ def _graph_breaks(
     return found or ()
 
 
-def model_flops_utilisation(
-    subject: Subject, flops_per_sample: float | None, matmul_flops_per_s: float | None
-) -> float | None:
-    """Return the MFU of a trial (PaLM, https://arxiv.org/abs/2204.02311, appendix B).
-
-    The rate of a large matrix product stands for the device's peak; None where a rate is unknown.
-    """
-    if flops_per_sample is None or not matmul_flops_per_s:
-        return None
-    return flops_per_sample * subject.rank_samples_per_s / matmul_flops_per_s
-
-
-def _verdict(
-    subject: Subject,
-    breakdown: Breakdown,
-    watched: Watched | None,
-    flops: float | None,
-    matmul: float | None,
-) -> Verdict:
-    step = subject.step
-    syncs = [f for f in watched.findings if f.kind is FindingKind.HOST_SYNC] if watched else []
-    known = Circumstances(
-        device_kind=step.device.type,
-        precision=str(step.plan.get("precision", "fp32")),
-        step_s=subject.step_s,
-        flops_per_step=flops * subject.batch_size * step.accumulation if flops else None,
-        matmul_flops_per_s=matmul,
-        alloc_retries=subject.measurement.alloc_retries,
-        num_host_syncs=len(syncs),
-        has_conv2d=any(isinstance(part, nn.Conv2d) for part in step.model.modules()),
-    )
-    return judge(breakdown, known)
-
-
-def _samples_per_s_without_waiting(subject: Subject) -> float | None:
-    computing = 1.0 - subject.measurement.data_wait_share
-    return subject.rank_samples_per_s / computing if computing > 0 else None
-
-
 def _stalls(subject: Subject, loader: float | None) -> tuple[Finding, ...]:
-    wait, step = subject.measurement.data_wait_share, _samples_per_s_without_waiting(subject)
+    wait = subject.measurement.data_wait_share
+    step = subject.measured.samples_per_s_without_waiting
     if wait < _MIN_WAIT_SHARE or loader is None or step is None:
         return ()
     workers = getattr(subject.feed.loader, "num_workers", None)
@@ -262,9 +183,9 @@ def _batch_loss(subject: Subject, attempts: _Attempts) -> tuple[Finding, ...]:
     if apart is None:
         return ()
     what = (
-        f"the gradient of {subject.batch_size} samples is {apart:.1%} of its length away from the "
-        "mean of their halves': the loss depends on which samples are in a batch together, as "
-        "with in-batch negatives or a mean over tokens"
+        f"the gradient of {subject.measured.batch_size} samples is {apart:.1%} of its length away "
+        "from the mean of their halves': the loss depends on which samples are in a batch "
+        "together, as with in-batch negatives or a mean over tokens"
     )
     advice = "mind that another batch_size trains another loss, accumulated or not"
     return (Finding(kind=FindingKind.BATCH_LOSS, what=what, advice=advice),)

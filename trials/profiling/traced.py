@@ -1,14 +1,16 @@
 """Runs a few steps under torch's profiler."""
 
+import contextlib
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
 from autotune.trials.applying.step import Step
 from autotune.trials.feed import Feed
+from autotune.trials.profiling.habits import is_profiled
 from autotune.trials.profiling.parts import run_steps
 from autotune.trials.profiling.trace import Operation, read_trace
 
@@ -32,26 +34,41 @@ def trace_steps(
         steps: to trace.
         trace_path: where to keep the Chrome trace; None: it is removed.
     """
-    on_device = [ProfilerActivity.CUDA] if step.device.type == "cuda" else []
-    activities = [ProfilerActivity.CPU, *on_device]
-    return trace(lambda: run_steps(step, feed, steps), activities, trace_path)
+    with tracing(activities(step.device.type), trace_path) as operations:
+        run_steps(step, feed, steps)
+    return operations
 
 
-def trace(
-    run: Callable[[], None],
-    activities: Sequence[ProfilerActivity],
-    trace_path: str | None = None,
-) -> list[Operation]:
-    """Return the operations that ran while `run` did.
+def activities(device_kind: str) -> list[ProfilerActivity]:
+    """Return the kinds of events of a step on `cpu` or `cuda`."""
+    on_device = [ProfilerActivity.CUDA] if device_kind == "cuda" else []
+    return [ProfilerActivity.CPU, *on_device]
+
+
+def check_no_profiler() -> None:
+    """Check that no other profiler is on.
+
+    Raises:
+        LookupError: when one is: two at once end in a crash.
+    """
+    if is_profiled():
+        raise LookupError("a profiler of your own is on, and torch runs only one at a time")
+
+
+@contextlib.contextmanager
+def tracing(
+    kinds: Sequence[ProfilerActivity], trace_path: str | None = None
+) -> Iterator[list[Operation]]:
+    """Trace what runs inside; fill the list that is given with it at the end.
 
     Args:
-        run: must wait for the device at its end.
-        activities: the kinds of events to record.
+        kinds: of events to trace; what runs must wait for the device at its end.
         trace_path: where to keep the Chrome trace; None: it is removed.
     """
-    with profile(activities=activities) as profiler:
-        run()
+    operations: list[Operation] = []
+    with profile(activities=kinds) as profiler:
+        yield operations
     with tempfile.TemporaryDirectory() as folder:
         path = trace_path or f"{folder}/trace.json"
         profiler.export_chrome_trace(path)
-        return read_trace(Path(path))
+        operations += read_trace(Path(path))

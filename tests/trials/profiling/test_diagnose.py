@@ -17,13 +17,12 @@ from torch import nn
 from autotune.search_space.bound import Bound
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, FindingKind
-from autotune.trials.process_group import Ranks
 from autotune.trials.profiling import diagnose as steps_of_a_diagnosis
-from autotune.trials.profiling.diagnose import Subject, model_flops_utilisation
+from autotune.trials.profiling.measured import Measured
 from autotune.trials.profiling.stalls import why_waiting
 from autotune.trials.profiling.watch import uneven_weights
 from autotune.trials.rank import run_trial
-from autotune.trials.request import RankPlace, TrialRequest
+from autotune.trials.request import TrialRequest
 from autotune.trials.result import (
     Kept,
     Measurement,
@@ -124,16 +123,12 @@ def test_the_utilisation_is_that_of_the_palm_paper():
     attention = 12 * 118 * 48 * 256 * 2048
     numbers = dict.fromkeys((field.name for field in fields(Measurement)), 0.5)
     measured = measurement_from_dict({**numbers, "throughput": 238_300.0, "windows": ()})
-    palm = Subject(
-        step=None,
-        feed=None,
-        workload=None,
-        measurement=measured,
-        ranks=Ranks(place=RankPlace(world_size=6144)),
+    palm = Measured(
+        device=None, plan=None, model=None, accumulation=1, world_size=6144, measurement=measured
     )
-    found = model_flops_utilisation(palm, 6 * 540.35e9 + attention, 275e12)
+    found = palm.utilisation(6 * 540.35e9 + attention, 275e12)
     assert found == pytest.approx(0.462, abs=5e-4)
-    assert model_flops_utilisation(palm, None, 275e12) is None
+    assert palm.utilisation(None, 275e12) is None
 
 
 def test_recomputed_activations_are_not_model_flops(diagnosed, write_workload):
