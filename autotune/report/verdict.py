@@ -216,7 +216,7 @@ def _on_baseline(
     """Return the verdict where the baseline is kept: on the best plan that was tried instead."""
     best = _best_other(done, baseline, {other.plan for other in out})
     word = _word_for_kept(best, run)
-    if out and word is not Word.UNCERTAIN:
+    if out and (best is None or word is not Word.UNCERTAIN):
         word = Word.REJECTED
         if baseline is not None:
             best = _Other(
