@@ -117,8 +117,8 @@ def _uncertainty_remarks(entry: Confirmed, history: History) -> tuple[str, ...]:
         return ()
     own, baseline = (_range(plan, history) for plan in (entry.plan, history.reference))
     words = (
-        f"this is uncertain, as processes of one plan differ here: the baseline gave {baseline}, "
-        f"the plan beside it {own}; try again with nothing else running, or with a longer --budget"
+        f"by how much is not known well: the baseline gave {baseline}, the plan beside it {own}; "
+        "try again with nothing else running, or with a longer --budget"
     )
     return (words,)
 
@@ -127,7 +127,9 @@ def _range(plan: Plan, history: History) -> str:
     found = [
         trial.throughput for trial in history.done if trial.plan == plan and trial.is_measured
     ]
-    return f"{min(found):,.4g} to {max(found):,.4g} samples/s in {len(found)} of them"
+    ends = " to ".join(f"{x:,.0f}" if x >= 1000 else f"{x:.4g}" for x in (min(found), max(found)))
+    processes = "one process" if len(found) == 1 else f"{len(found)} processes"
+    return f"{ends} samples/s in {processes}"
 
 
 def _kept_baseline(

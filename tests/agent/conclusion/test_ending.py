@@ -197,7 +197,7 @@ def test_a_comparison_too_uncertain_to_tell_says_so():
     """Instead of an interval from a half to twice as fast without a word."""
     winner = Table(World(MLP_MODEL, noise=1.5, seed=1), MLP, budget_s=200).search().run()
     assert winner.kept_baseline
-    assert "this is uncertain, as processes of one plan differ here" in winner.remarks[0]
+    assert "by how much is not known well: the baseline gave" in winner.remarks[0]
 
 
 def test_a_changed_batch_names_the_learning_rate_rule(gpt_run):
