@@ -221,7 +221,6 @@ def _print_end(
     """Print the verdict and what it rests on, the plan file and the next two commands."""
     conclusion = conclusion_of(record, trials)
     assert conclusion is not None
-    print_lines("")
     print_verdict(conclusion.verdict)
     print_conclusion(run_view(record), conclusion)
     _print_next_commands(record, out, storage)
