@@ -1,7 +1,7 @@
 """The screen of `autotune run`: a line for each trial that ended, and below them what goes on."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
@@ -136,8 +136,9 @@ class RunScreen:
         )
         self._console.print(trial_text(line, self._width), soft_wrap=True)
         self._best = self._find_best(now_out)
-        for number in sorted(now_out - out - {trial.number}):
-            self.on_note(f"trial {number} may not win: `autotune show` says why")
+        if newly := sorted(now_out - out - {trial.number}):
+            which = f"trial {newly[0]}" if len(newly) == 1 else f"trials {_listed(newly)}"
+            self.on_note(f"{which} may not win: `autotune show` says why")
 
     def _shown_ranks(self, trial: TrialRecord) -> int:
         """Return the number of devices to show; 1 where all trials have as many."""
@@ -237,6 +238,10 @@ class _Running:
         self.trial, self.origin = trial, origin
         self.phase, self.since = Phase.START, time.monotonic()
         self.spinner = Spinner(_SPINNER, style="cyan")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def _measured(trial: TrialRecord) -> Measurement | None:

@@ -72,8 +72,10 @@ class Lineage:
             return Origin(changes=tuple(_changes(plan, self._baseline).items()))
 
         def distance(known: _Known) -> tuple[int, float]:
+            # A knob that no longer applies, such as the compiler's scope, follows from another.
+            values = [v for v in _changes(plan, known.plan).values() if v is not None]
             preferred = known.seen if purpose is Purpose.ABLATE else known.throughput
-            return len(_changes(plan, known.plan)), -preferred
+            return len(values), -preferred
 
         nearest = min(same, key=distance)
         changes = _changes(plan, nearest.plan)
