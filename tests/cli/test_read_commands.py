@@ -36,6 +36,7 @@ from autotune.trials.result import (
     Window,
 )
 
+REPOSITORY = Path(__file__).parents[2]
 BASELINE = Plan.of({"precision": "fp32", "workers": 0})
 BF16 = Plan.of({"precision": "bf16", "workers": 0})
 BIGGER = Plan.of({"precision": "fp16", "workers": 0})
@@ -319,6 +320,14 @@ def test_a_stranger_reads_what_won_how_sure_why_and_what_next(h200, columns, at_
     assert "each within noise" in text
     assert "your training must change - batch_size=256 instead of 16" in text
     assert "a trial was faster and was not measured again: trial 5 with 1,001 samples/s" in text
+
+
+def test_the_page_shows_what_the_command_prints(h200, at_width):
+    """The README's verdict is the one of a real run, as a terminal of 100 columns shows it."""
+    lines = at_width(100, "show", "resnet50", "--storage", h200)
+    start = lines.index(next(line for line in lines if line.startswith("CONFIRMED")))
+    shown = "\n".join(lines[start : lines.index("notes") - 1])
+    assert f"```text\n{shown}\n```" in (REPOSITORY / "README.md").read_text()
 
 
 def test_all_runs_fit_a_terminal(h200, at_width):
