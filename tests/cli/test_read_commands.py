@@ -316,7 +316,7 @@ def test_a_stranger_reads_what_won_how_sure_why_and_what_next(h200, columns, at_
     text = " ".join(" ".join(at_width(columns, "show", "translation", "--storage", h200)).split())
     assert text.startswith("CONFIRMED 4.20 times as fast as your baseline (95 % interval 3.76 to")
     assert "rests on: a fresh process of the plan beside the baseline's first one" in text
-    assert "batch_size=256 3.96 3.54 to 4.43 3.96" in text
+    assert "batch_size=256 4.08 3.85 to 4.33 4.08" in text
     assert "each within noise" in text
     assert "your training must change - batch_size=256 instead of 16" in text
     assert "a trial was faster and was not measured again: trial 5 with 1,001 samples/s" in text
