@@ -138,7 +138,13 @@ class RunScreen:
         self._best = self._find_best(now_out)
         if newly := sorted(now_out - out - {trial.number}):
             which = f"trial {newly[0]}" if len(newly) == 1 else f"trials {_listed(newly)}"
-            self.on_note(f"{which} may not win: `autotune show` says why")
+            command = f"autotune show {self._run_name} {newly[0]}"
+            self.on_note(f"{which} may not win: `{command}` says why")
+
+    @property
+    def _run_name(self) -> str:
+        assert self._run is not None
+        return self._run.name
 
     def _shown_ranks(self, trial: TrialRecord) -> int:
         """Return the number of devices to show; 1 where all trials have as many."""

@@ -471,6 +471,25 @@ def test_a_failed_trial_is_shown_with_what_the_user_needs(file):
     assert "autotune measure '/home/me/my model.py' --plan trial-4.yaml" in text
 
 
+def test_a_trial_whose_plan_may_not_win_says_why(file):
+    """It was faster than the baseline, and ran out of memory when it was measured again."""
+    store = open_store(file)
+    run = store.run("mine")
+    for number, result in ((6, _ok(300.0, 3)), (7, FAILED)):
+        purpose = Purpose.PRESET if number == 6 else Purpose.CONFIRM
+        store.start_trial(run.id, number, BIGGER, purpose, "because", "6.log")
+        store.finish_trial(run.id, number, result, used_s=90.0)
+    store.close()
+    shown = " ".join(_call("show", "mine", "6", "--storage", file).split())
+    assert "may not win out of memory when it ran again (tried to allocate [90 GiB])" in shown
+    (line,) = [
+        line
+        for line in _call("trials", "mine", "--storage", file).splitlines()
+        if line.split()[0] == "6"
+    ]
+    assert "may not win" in line
+
+
 def test_a_measured_trial_is_shown_with_its_windows(file):
     """The steady state, the phases and the raw series."""
     text = " ".join(_call("show", "mine", "3", "--storage", file).split())

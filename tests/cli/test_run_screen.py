@@ -136,7 +136,8 @@ def test_a_plan_that_fails_its_check_is_no_longer_the_best(replay):
     told.tell([checked])
     assert "failed" in told.lines[-2]
     # The precision is what failed, so other plans of it are suspect.
-    assert told.lines[-1] == "trials 2, 3 and 4 may not win: `autotune show` says why"
+    which = "trials 2, 3 and 4 may not win"
+    assert told.lines[-1] == f"{which}: `autotune show resnet50 2` says why"
     assert told.below()[1].endswith("best 1.00 times (trial 1)")
 
 
