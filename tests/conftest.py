@@ -83,6 +83,14 @@ def quick_trials(fork_server, monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def h200(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a store with real runs on an H200."""
+    copy = tmp_path_factory.mktemp("h200") / "h200.db"
+    shutil.copy(TESTS / "data" / "h200.db", copy)
+    return str(copy)
+
+
+@pytest.fixture(scope="session")
 def postgres_folder() -> Iterator[Path]:
     """A running PostgreSQL server that listens on a socket in this folder only."""
     binaries = _postgres_binaries()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cli.options import AsCsv, AsJson, Storage, check_one_format
-from autotune.cli.output import print_csv, print_json, print_lines, print_table
+from autotune.cli.output import print_csv, print_fitting, print_json, print_lines
 from autotune.report.as_json import run_view
 from autotune.report.words import UNKNOWN, duration, samples, speedup
 from autotune.storage.sql import open_store
@@ -52,7 +52,17 @@ def _print(views: Iterable[dict[str, Any]]) -> None:
         "used",
         "started (UTC)",
     )
-    print_table(columns, map(_row, views))
+    # Left out one after the other where the terminal is too narrow.
+    expendable = (
+        "started (UTC)",
+        "used",
+        "baseline (samples/s)",
+        "workload",
+        "winner (samples/s)",
+        "trials",
+        "state",
+    )
+    print_fitting(columns, map(_row, views), expendable)
 
 
 def _row(run: dict[str, Any]) -> list[str]:
@@ -65,7 +75,17 @@ def _row(run: dict[str, Any]) -> list[str]:
         str(run["num_trials"]),
         samples(winner and winner["baseline_throughput"]),
         samples(winner and winner["throughput"]),
-        speedup(winner) if winner else UNKNOWN,
+        _speedup(winner) if winner else UNKNOWN,
         duration(run["used_s"]),
         run["created_at"][:16].replace("T", " "),
     ]
+
+
+def _speedup(winner: dict[str, Any]) -> str:
+    """Return a winner's speed-up, or that there is none, or that it was not confirmed."""
+    if winner["kept_baseline"]:
+        return "keep the baseline"
+    if winner["confirmed"]:
+        return speedup(winner)
+    own, theirs = winner["throughput"], winner["baseline_throughput"]
+    return f"{own / theirs:.2f}x (not confirmed)" if own and theirs else UNKNOWN

@@ -64,6 +64,37 @@ def test_nothing_but_reading_is_possible(store, filled, sql):
     assert read_only_query(filled, "SELECT count(*) FROM windows").rows == [(6,)]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT hex(fts3_tokenizer('simple'))",
+        "SELECT FTS3_TOKENIZER('simple')",
+        "SELECT load_extension('x')",
+        "SELECT sqlite_source_id()",
+        "SELECT sqlite_compileoption_get(1)",
+        "SELECT * FROM pragma_database_list",
+        "SELECT * FROM pragma_compile_options",
+        "SELECT data FROM sqlite_dbpage",
+    ],
+)
+def test_nothing_outside_of_the_tables_can_be_read(store, filled, sql):
+    """No address of the heap, no file's name, nothing of how the library was built."""
+    with pytest.raises(UsageError, match="the database refused the query"):
+        read_only_query(filled, sql)
+
+
+def test_flags_and_boolean_knobs_are_booleans_in_every_database(store, filled, new_run):
+    """SQLite keeps 0 and 1 for them; counts and other knobs stay numbers."""
+    run = store.run("mine")
+    plan = Plan.of({"precision": "fp32", "workers": 1, "pin_memory": True})
+    store.start_trial(run.id, 5, plan, Purpose.SAMPLER, "because", "log")
+    sql = "SELECT pin_memory, workers, settled FROM trials_wide WHERE number IN (1, 5) ORDER BY"
+    rows = read_only_query(filled, f"{sql} number").rows
+    assert [row[0] for row in rows][-1] is True
+    assert [row[1] for row in rows] == [1, 1]
+    assert rows[0][2] is True
+
+
 def test_an_endless_query_ends_at_its_time_limit(filled):
     """A recursion without an end is stopped by the database, with the limit named."""
     with pytest.raises(UsageError, match=r"stopped after 0\.2 s, the limit"):
