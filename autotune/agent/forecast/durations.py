@@ -178,12 +178,12 @@ def _warm_first_step_s(plan: Plan, history: History, hardware: Hardware) -> floa
 def _uncached_first_step_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected first step of a plan with an empty compiler cache."""
     compiler = compiler_setup(plan)
+    is_timed_anew = plan.get(CUDNN_BENCHMARK.name, False) and not _is_timed(plan, history)
+    timing_s = _CUDNN_TIMING_S if is_timed_anew else 0.0
     known = _first_steps_s(history, compiler)
     if known:
-        return max(known)
-    guess_s = _MARGIN_OF_GUESS * _guess_first_step_s(plan, history, hardware)
-    if plan.get(CUDNN_BENCHMARK.name, False) and not _is_timed(plan, history):
-        guess_s += _CUDNN_TIMING_S
+        return max(known) + timing_s
+    guess_s = _MARGIN_OF_GUESS * _guess_first_step_s(plan, history, hardware) + timing_s
     return max(guess_s, *_interrupted_s(history, compiler), 0.0)
 
 

@@ -60,6 +60,16 @@ def test_cudnn_s_timings_are_paid_for_once():
     assert expected_s(plan, after, GPU) < 15.0
 
 
+def test_cudnn_s_timings_come_beside_a_known_compilation():
+    space = build_space(replace(GPT, has_conv2d=True), GPU)
+    compiled = {"compile_mode": "default", "compile_scope": "model"}
+    seen = history(({}, ok(50.0)), (compiled, ok(90.0, first_step_s=30.0)), space=space)
+    timed = space.plan({**compiled, "cudnn_benchmark": True, "batch_size": 32})
+    alone = space.plan({**compiled, "batch_size": 32})
+    more_s = expected_first_step_s(timed, seen, GPU) - expected_first_step_s(alone, seen, GPU)
+    assert more_s == pytest.approx(16.0)
+
+
 def test_another_bucket_is_another_program():
     """The compiler splits the graph where DDP's buckets end."""
     space = build_space(GPT, replace(GPU, num_devices=2), num_ranks=2)
