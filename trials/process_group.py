@@ -165,3 +165,9 @@ def device_of(place: RankPlace, device_kind: str) -> torch.device:
         return torch.device(device_kind)
     torch.cuda.set_device(place.local_rank)
     return torch.device("cuda", place.local_rank)
+
+
+def limit_device_memory(device: torch.device, limit_bytes: int) -> None:
+    """Let this process reserve no more memory of a GPU."""
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)

@@ -6,19 +6,27 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
 from autotune.trials.measuring.meter import Meter
-from autotune.trials.process_group import ALONE, device_of, end_process_group, join
+from autotune.trials.process_group import (
+    ALONE,
+    device_of,
+    end_process_group,
+    join,
+    limit_device_memory,
+)
 from autotune.trials.profiling.diagnose import Subject, diagnose
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import Kept, Outcome, Phase, TrialResult
 from autotune.trials.workload import Workload, load_workload
+
+if TYPE_CHECKING:
+    import torch
 
 
 def run_trial(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
@@ -105,7 +113,7 @@ class _Trial(abc.ABC):
         os.chdir(request.working_dir)
         self.device = device_of(request.place, request.device_kind)
         if request.device_kind == "cuda" and request.memory_limit_bytes is not None:
-            _limit_device_memory(self.device, request.memory_limit_bytes)
+            limit_device_memory(self.device, request.memory_limit_bytes)
         self.workload = load_workload(Path(request.workload_path), request.arguments)
 
 
@@ -180,8 +188,3 @@ class _Comparison(_Trial):
         self._report = compare(
             self.workload, request.plan, self._reference, self.device, request.seed, self.ranks
         )
-
-
-def _limit_device_memory(device: torch.device, limit_bytes: int) -> None:
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)

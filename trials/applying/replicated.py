@@ -14,7 +14,7 @@ from autotune.trials.process_group import Ranks
 from autotune.trials.workload import ComputeLoss
 
 COMM_HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
-_DDP_DEFAULT_BUCKET_MB = 25
+DDP_DEFAULT_BUCKET_MB = 25
 # Forward passes after which unused parameters are no longer looked for. In a trial they come
 # before what is measured.
 _NUM_CHECKED = 7
@@ -125,11 +125,11 @@ def has_unused_parameters(loss: Tensor, model: nn.Module) -> bool:
 def _ddp(
     loss_module: _LossModule, plan: Plan, *, find_unused: bool = False
 ) -> DistributedDataParallel:
-    bucket_mb = int(plan.get("bucket_mb", _DDP_DEFAULT_BUCKET_MB))
+    bucket_mb = int(plan.get("bucket_mb", DDP_DEFAULT_BUCKET_MB))
     ddp = DistributedDataParallel(
         loss_module,
         # Given a size, DDP makes its first bucket as large; torch's own default starts small.
-        bucket_cap_mb=None if bucket_mb == _DDP_DEFAULT_BUCKET_MB else bucket_mb,
+        bucket_cap_mb=None if bucket_mb == DDP_DEFAULT_BUCKET_MB else bucket_mb,
         gradient_as_bucket_view=bool(plan.get("gradient_as_bucket_view", False)),
         static_graph=_is_static(plan),
         find_unused_parameters=find_unused,

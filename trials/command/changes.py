@@ -19,8 +19,9 @@ from autotune.trials.applying.families import process_settings
 from autotune.trials.applying.layout import in_memory_format
 from autotune.trials.applying.memory import checkpoint_blocks
 from autotune.trials.applying.precision import autocast, half_dtype
-from autotune.trials.applying.replicated import COMM_HOOKS
+from autotune.trials.applying.replicated import COMM_HOOKS, DDP_DEFAULT_BUCKET_MB
 from autotune.trials.command.root import Root, Watcher
+from autotune.trials.process_group import limit_device_memory
 
 _DEPTH = 3  # of objects inside of a dataset that are looked at for what a script may change
 _IMPLEMENTATIONS = ("foreach", "fused")
@@ -103,7 +104,11 @@ class Changes:
         """Return the arguments of DDP's constructor, with those of the plan."""
         names = {"bucket_mb": "bucket_cap_mb"}
         knobs = ("bucket_mb", "gradient_as_bucket_view", "static_graph")
-        own = {"bucket_mb": 25, "gradient_as_bucket_view": False, "static_graph": False}
+        own = {
+            "bucket_mb": DDP_DEFAULT_BUCKET_MB,
+            "gradient_as_bucket_view": False,
+            "static_graph": False,
+        }
         changed = {
             names.get(knob, knob): self.plan[knob]
             for knob in knobs
@@ -129,7 +134,9 @@ class Changes:
         Raises:
             InvalidPlanError: when the plan cannot be applied to this model.
         """
-        self._limit_memory(next(module.parameters()).device)
+        device = next(module.parameters()).device
+        if self._memory_limit_bytes is not None and device.type == "cuda":
+            limit_device_memory(device, self._memory_limit_bytes)
         eager = module.forward
         in_memory_format(module, self.plan)
         blocks = checkpoint_blocks(module, repeated_blocks(module), self.plan)
@@ -158,14 +165,6 @@ class Changes:
         if self._autocast is not None:
             self._autocast.__exit__(None, None, None)
             self._autocast = None
-
-    def _limit_memory(self, device: torch.device) -> None:
-        if self._memory_limit_bytes is None or device.type != "cuda":
-            return
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(
-            min(1.0, self._memory_limit_bytes / total), device
-        )
 
 
 def _draw_seed_of_workers(loader: DataLoader[Any]) -> None:

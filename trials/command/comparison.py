@@ -49,7 +49,7 @@ def comparing(training: Training, order: Order) -> Iterator[None]:
         yield
     report = replace(comparison.report(), seconds=time.perf_counter() - began)
     training.wire.send(TrialResult(outcome=Outcome.OK, numerics=report, phase=Phase.COMPARE))
-    training.rest()
+    training.wait_to_be_killed()
 
 
 @dataclass(frozen=True, slots=True)

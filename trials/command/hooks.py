@@ -58,7 +58,7 @@ def attach() -> Training:
     if order.task is not Task.TRAIN:
         _hook_saving(training)
     if order.task is Task.OBSERVE:
-        training.looks_at_autocast = True
+        training.is_observed = True
         _hook_arguments(training)
     return training
 

@@ -5,12 +5,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.search_space.command import ACCUMULATION_FLAGS, BATCH_FLAGS, Command
@@ -30,6 +28,7 @@ from autotune.trials.probing.optimizer import (
     steps_with,
 )
 from autotune.trials.probing.source import installed
+from autotune.trials.probing.varying import shapes_in
 
 _STEPS = 3  # optimizer steps that are looked at
 # Wrappers that cut parameters into parts, and what cannot be put into such a model from outside.
@@ -50,15 +49,15 @@ _RECORDED = "the script's own loop runs Python in every step, which a recording 
 
 def observe(training: Training, order: Order) -> Iterator[None]:
     """Look at a few steps, report the facts, and let the training rest."""
-    shapes, counter = [_shapes(training.batch)], FlopCounterMode(display=False)
+    batches, counter = [shapes_in(training.batch)], FlopCounterMode(display=False)
     samples, backwards, waited_s = training.samples, training.backwards, training.data_wait_s
     with counter:
         yield
     counted = training.samples - samples
     for _ in range(_STEPS - 2):
-        shapes.append(_shapes(training.batch))
+        batches.append(shapes_in(training.batch))
         yield
-    shapes.append(_shapes(training.batch))
+    batches.append(shapes_in(training.batch))
     taken, waited_s = training.samples - samples, training.data_wait_s - waited_s
     accumulation = max(1, (training.backwards - backwards) // (_STEPS - 1))
     assert order.hardware is not None
@@ -69,7 +68,7 @@ def observe(training: Training, order: Order) -> Iterator[None]:
         batch_size=batch_size,
         fixed_batches=command.flag_of("batch_size") is None,
         global_batch_size=_global_batch(command, training, batch_size * accumulation),
-        uneven_batches=len(set(shapes)) > 1,
+        uneven_batches=any(shapes != batches[0] for shapes in batches),
         dataset_len=_dataset_len(training),
         compiler_problem=compiler_problem(order.hardware),
         bf16=has_bf16(order.hardware),
@@ -84,7 +83,7 @@ def observe(training: Training, order: Order) -> Iterator[None]:
         source_hash=_source_hash(order),
     )
     training.wire.send(_with_parts(facts, training))
-    training.rest()
+    training.wait_to_be_killed()
 
 
 def _with_parts(facts: WorkloadFacts, training: Training) -> WorkloadFacts:
@@ -161,11 +160,6 @@ def _loader_speed(training: Training, samples: int, waited_s: float) -> float | 
     if training.loader is None or training.loader.num_workers or waited_s <= 0:
         return None
     return samples / waited_s
-
-
-def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
-    plain = dict(batch) if hasattr(batch, "keys") else batch
-    return tuple(tuple(leaf.shape) for leaf in tree_leaves(plain) if isinstance(leaf, Tensor))
 
 
 def _own_settings(training: Training) -> tuple[tuple[str, Value], ...]:

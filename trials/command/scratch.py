@@ -4,6 +4,7 @@
 
 It looks like the folder that the user started the command in: each entry is a link to the user's.
 What a process of the command is about to write to is copied first, folder by folder as needed.
+The folders above it are there as well, for paths that go up.
 """
 
 import contextlib
@@ -75,7 +76,7 @@ def confine(scratch: str, home: str) -> None:
 
     # Found out now: finding it opens files, under a lock.
     temporary = os.path.realpath(tempfile.gettempdir())
-    preparing = threading.local()  # which itself raises such events
+    preparing = threading.local()  # set while a copy is made, which raises events of its own
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if (event != "open" and event not in _CHANGED) or getattr(preparing, "is_on", False):

@@ -31,13 +31,13 @@ class Training:
         roots: the outermost modules called with gradients that the optimizers train.
         loader: the first that was iterated with gradients on; None: none was.
         optimizers_stepped: the classes of those that step in turn, the training's first.
-        looks_at_autocast: whether roots look for an autocast inside of them.
+        is_observed: whether facts about it are collected: the batch, and autocast inside of roots.
         steps: optimizer steps so far.
         samples: given by the loader so far; without one, taken by the first root.
         data_wait_s: waited for the loader so far.
         backwards: backward passes so far.
         last_loss: of the latest backward pass, detached.
-        batch: the latest that the loader gave.
+        batch: the latest that the loader gave, while it is observed.
         interrupted: whether something else than training ran since this was last set to False:
             a forward pass without gradients, another loader, or a checkpoint that was saved.
         options: of the script's command line, with their values; only where it is observed.
@@ -63,14 +63,14 @@ class Training:
         self.options: dict[str, Any] = {}
         self.inspect: Callable[[Root, Any, Any], None] | None = None
         self.marks: Callable[[Part | None], None] | None = None
-        self.looks_at_autocast = False
+        self.is_observed = False
         self._others = set[int]()
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._owned: set[int] = set()
         self._owned_by = -1
-        self._inside = False
-        self._is_resting = False
-        self._counts_roots = False
+        self._pass_is_on = False
+        self._has_ended = False
+        self._counts_at_root = False
 
     # What the hooks tell.
 
@@ -103,23 +103,23 @@ class Training:
         """Count a batch that the training loader gave, and the seconds that it took."""
         self.begins(Part.COPY)
         self.data_wait_s += waited_s
-        self.batch = batch
-        if not self._counts_roots:
+        self.batch = batch if self.is_observed else None
+        if not self._counts_at_root:
             self.samples += samples_in(batch, self.loader)
 
     def enters(self, module: nn.Module) -> bool:
         """Whether a module that is called is a new root; apply the plan to it if so."""
-        if self._inside or not torch.is_grad_enabled() or not self._is_owned(module):
+        if self._pass_is_on or not torch.is_grad_enabled() or not self._is_owned(module):
             return False
         inner = unwrapped(module)
         if all(root.module is not inner for root in self.roots):
             self._adopt(module, inner)
-        self._inside = True
+        self._pass_is_on = True
         return True
 
     def leaves(self) -> None:
         """Note that the call of a root has returned."""
-        self._inside = False
+        self._pass_is_on = False
 
     def _is_owned(self, module: nn.Module) -> bool:
         if self._owned_by != len(self._made):
@@ -130,20 +130,20 @@ class Training:
     def _adopt(self, outermost: nn.Module, module: nn.Module) -> None:
         if not self.roots:
             self.first_forward_at = time.perf_counter()
-            self._counts_roots = self.loader is None
+            self._counts_at_root = self.loader is None
             if self._course_of is not None and self.rank == 0:
                 self._course = self._course_of(self)
                 self.wire.first_step()
         with self._failing_the_trial():
             root = self.changes.apply_to_model(outermost, module, self)
             self.roots.append(root)
-            if self.looks_at_autocast:
+            if self.is_observed:
                 root.look_at_autocast()
 
     def forward_begins(self, root: Root, args: Any, kwargs: Any) -> None:
         """Note that a root is called with gradients on."""
         self.begins(Part.FORWARD)
-        if self._counts_roots and root is self.roots[0]:
+        if self._counts_at_root and root is self.roots[0]:
             self.samples += samples_in((args, kwargs), None)
         if self.inspect is not None:
             self.inspect(root, args, kwargs)
@@ -161,7 +161,7 @@ class Training:
             Whether it is inside of a root's call or of another backward pass.
         """
         self.changes.leave_autocast()
-        was_inside, self._inside = self._inside, True
+        was_inside, self._pass_is_on = self._pass_is_on, True
         if not was_inside:
             self.begins(Part.BACKWARD)
             first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
@@ -172,7 +172,7 @@ class Training:
 
     def backward_ends(self, *, was_inside: bool) -> None:
         """Note that a backward pass has ended."""
-        self._inside = was_inside
+        self._pass_is_on = was_inside
         if not was_inside:
             self.begins(None)
 
@@ -190,7 +190,7 @@ class Training:
         if optimizer is not self.optimizer:
             return
         self.steps += 1
-        if self._course is None or self._is_resting:
+        if self._course is None or self._has_ended:
             return
         with self._failing_the_trial():
             next(self._course, None)
@@ -254,9 +254,9 @@ class Training:
         kept = torch.empty((), pin_memory=on_gpu)
         return kept.copy_(self.last_loss.reshape(()), non_blocking=on_gpu)
 
-    def rest(self) -> NoReturn:
-        """Stop training, and wait to be killed: what comes next is not for half a training."""
-        self._is_resting = True
+    def wait_to_be_killed(self) -> NoReturn:
+        """Stop training: what comes next is not for half a training."""
+        self._has_ended = True
         while True:
             signal.pause()
 
@@ -267,7 +267,7 @@ class Training:
             yield
         except Exception as error:
             if self.wire.fails(error):
-                self.rest()
+                self.wait_to_be_killed()
             raise
 
 

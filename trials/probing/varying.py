@@ -37,10 +37,10 @@ def varies_with_shapes(workload: Workload, model: nn.Module, batches: Sequence[A
 
 def uneven_batches(batches: Sequence[Any]) -> bool:
     """Whether some batches hold tensors of other shapes than the first."""
-    return any(_shapes(batch) != _shapes(batches[0]) for batch in batches)
+    return any(shapes_in(batch) != shapes_in(batches[0]) for batch in batches)
 
 
-def _shapes(batch: Any) -> list[torch.Size]:
+def shapes_in(batch: Any) -> list[torch.Size]:
     """Return the shapes of the tensors in the batch: in dicts, lists and graphs."""
     if isinstance(batch, torch.Tensor):
         return [batch.shape]
@@ -50,7 +50,7 @@ def _shapes(batch: Any) -> list[torch.Size]:
         parts = batch
     else:  # such as a batch of torch_geometric
         parts = batch.to_dict().values() if callable(getattr(batch, "to_dict", None)) else ()
-    return [shape for part in parts for shape in _shapes(part)]
+    return [shape for part in parts for shape in shapes_in(part)]
 
 
 def varies_with_values(workload: Workload, plan: Plan, seed: int) -> bool:
