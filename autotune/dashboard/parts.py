@@ -111,6 +111,11 @@ def alert(message: str, heading: str = "The request failed", colour: str = "red"
     return dmc.Alert(message, title=heading, color=colour, mb="md", withCloseButton=True)
 
 
+def grid_wanted() -> Component:
+    """Return what makes the browser load the script of tables; then `grid-ready` becomes true."""
+    return html.Div([dcc.Store(id="grid-wanted", data=True), dcc.Store(id="grid-ready")])
+
+
 def placeholder(text: str) -> Component:
     """Return a grey sentence that stands in place of missing content."""
     return dmc.Text(text, c="dimmed", size="sm")

@@ -78,6 +78,7 @@ def page(source: Source, visit: Visit) -> Component:
                     dmc.GridCol(_schema(source), span={"base": 12, "md": 4}),
                 ]
             ),
+            parts.grid_wanted(),
             html.Div(id="answer", style={"marginTop": "1rem"}),
         ]
     )

@@ -13,7 +13,6 @@ from autotune.dashboard.pages.conclusion import changes, headline
 from autotune.dashboard.source import Source
 from autotune.dashboard.trial_table import (
     SHOWN,
-    Column,
     columns_of,
     grid,
 )
@@ -49,6 +48,12 @@ def page(source: Source, visit: Visit, run: str) -> Component:
     )
 
 
+def title(source: Source, run: str) -> str:
+    """Return the run's name."""
+    with source.store() as store:
+        return store.run(run).name
+
+
 def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Component:
     """Return the empty sections of the page, which callbacks fill."""
     wide = {"base": 1, "lg": 2}
@@ -63,7 +68,7 @@ def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Compo
                 ],
                 cols=wide,
             ),
-            _trials(columns_of(knobs)),
+            parts.section("Trials", parts.grid_wanted(), html.Div(id="table", className="table")),
             parts.section("Plan", html.Div(id="plan")),
             parts.section("About this run", parts.facts(_about(run, visit))),
         ]
@@ -94,14 +99,14 @@ def top(store: SqlStore, run: RunRecord, visit: Visit) -> Component:
     """Return the top of the page: title, result so far, progress, and changed knobs."""
     view = run_view(run)
     best = store.statistics(run).best_so_far()
-    title = parts.title(
+    heading = parts.title(
         run.name,
         parts.badge(run.state.value),
         dmc.Text(f"started {visit.time(view['created_at'])}", c="dimmed", size="sm"),
     )
     return dmc.Box(
         [
-            title,
+            heading,
             headline(view, best[-1] if best else None),
             _progress(view, store.statistics(run).outcomes()),
             changes(view["winner"]),
@@ -150,7 +155,9 @@ def _trade_off(knobs: list[str]) -> Component:
     )
 
 
-def _trials(columns: list[Column]) -> Component:
+def table(run: RunRecord, knobs: dict[str, list[Any]]) -> Component:
+    """Return the table of trials with the choice of its columns; it requests its rows itself."""
+    columns = columns_of(knobs)
     shown = [column for column in columns if column.name in SHOWN]
     data = [{"value": column.name, "label": column.heading} for column in columns]
     chooser = dmc.MultiSelect(
@@ -162,12 +169,7 @@ def _trials(columns: list[Column]) -> Component:
         size="xs",
         mb="xs",
     )
-    return parts.section(
-        "Trials",
-        html.Div(id="selected"),
-        chooser,
-        grid(shown),
-    )
+    return dmc.Box([html.Div(id="selected"), chooser, grid(shown)])
 
 
 def _about(run: RunRecord, visit: Visit) -> Iterator[tuple[str, parts.Child]]:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, no_update
 from dash.development.base_component import Component
 
 from autotune.dashboard import charts, parts
 from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.pages.plan_links import plan_links
-from autotune.dashboard.pages.run import goes_on, knobs_of, sections, top, version_of
+from autotune.dashboard.pages.run import goes_on, knobs_of, sections, table, top, version_of
 from autotune.dashboard.source import Source
 from autotune.dashboard.step_time import shares
 from autotune.dashboard.trial_table import (
@@ -35,14 +35,16 @@ from autotune.trials.result import Purpose
 
 MAX_DOTS = 800  # trials in the chart of throughput against memory
 EFFECT_SAMPLE = 5000  # trials from which the effects of knobs are computed
-REFRESH = "(version) => { dash_ag_grid.getApi('trials').refreshInfiniteCache(); }"
-"""Runs in the browser: the grid requests its visible rows again."""
 
 
 def add_callbacks(app: Dash, source: Source) -> None:
     """Add the callbacks of the page."""
     RunCallbacks(source).add_to(app)
-    app.clientside_callback(REFRESH, Input("version", "data"), prevent_initial_call=True)
+    app.clientside_callback(
+        ClientsideFunction("autotune", "refresh_grid"),
+        Input("version", "data"),
+        prevent_initial_call=True,
+    )
 
 
 class RunCallbacks:
@@ -69,6 +71,9 @@ class RunCallbacks:
         callback_in_thread(app, Output("rest", "children"), Input("run", "data"), visit)(
             self.sections
         )
+        callback_in_thread(
+            app, Output("table", "children"), Input("grid-ready", "data"), run
+        )(self.table)
         callback_in_thread(app, Output("best", "children"), version, run)(self.best)
         callback_in_thread(
             app, Output("trade-off", "children"), version, Input("colour", "value"), run
@@ -108,6 +113,14 @@ class RunCallbacks:
         with self._source.store() as store:
             record = store.run(str(run))
             return sections(record, knobs_of(store, record), Visit.of(told))
+
+    def table(self, ready: bool | None, run: int) -> Any:  # noqa: FBT001  what the browser says
+        """Return the table of trials once its script is there."""
+        if not ready:
+            return no_update
+        with self._source.store() as store:
+            record = store.run(str(run))
+            return table(record, knobs_of(store, record))
 
     def best(self, _: Any, run: int) -> Component:
         """Return the chart of the best throughput so far over time."""

@@ -58,6 +58,12 @@ def page(source: Source, visit: Visit, run: str, number: str) -> Component:
     )
 
 
+def title(source: Source, run: str, number: str) -> str:
+    """Return the trial's number with the name of its run."""
+    with source.store() as store:
+        return f"Trial {number} of {store.run(run).name}"
+
+
 def _facts(trial: dict[str, Any], visit: Visit) -> Iterator[tuple[str, parts.Child]]:
     yield "Purpose", trial["purpose"]
     yield "Reason", trial["reason"]
