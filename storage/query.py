@@ -28,7 +28,7 @@ READING = {
 }
 """The actions that SQLite may take for a query; writing, ATTACH and PRAGMA are not among them."""
 
-FUNCTIONS = frozenset(
+_FUNCTIONS = (
     # https://sqlite.org/lang_corefunc.html
     "abs changes char coalesce concat concat_ws format glob hex if ifnull iif instr length like "
     "likelihood likely lower ltrim max min nullif octet_length printf quote random randomblob "
@@ -51,8 +51,9 @@ FUNCTIONS = frozenset(
     "json_group_array json_group_object json_insert json_object json_patch json_pretty json_quote "
     "json_remove json_replace json_set json_type json_valid jsonb jsonb_array jsonb_extract "
     "jsonb_group_array jsonb_group_object jsonb_insert jsonb_object jsonb_patch jsonb_remove "
-    "jsonb_replace jsonb_set".split()
+    "jsonb_replace jsonb_set"
 )
+FUNCTIONS = frozenset(_FUNCTIONS.split())
 """The functions that compute from their arguments alone. Others, such as those of full-text
 search, give addresses in memory, load libraries or write to logs."""
 

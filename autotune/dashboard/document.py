@@ -56,7 +56,7 @@ class PageDocument(Dash):
         super().__init__(**options, index_string=INDEX, include_assets_files=False)
         self._title_of = title_of
 
-    def interpolate_index(self, **kwargs: str) -> str:
+    def interpolate_index(self, **kwargs: str) -> str:  # type: ignore[override]  # Dash names them
         """Return the document; Dash calls this with its parts."""
         title = self._title_of(str(self.backend.request_adapter().path))
         late = LATE_SCRIPT.search(kwargs["scripts"])

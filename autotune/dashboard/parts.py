@@ -34,7 +34,7 @@ def section(heading: str, *children: Child, about: str = "") -> Component:
 def badge(state: str) -> Component:
     """Return a run's state or a trial's outcome on its colour."""
     return dmc.Badge(
-        state, color=STATE_COLOURS.get(state, "red"), variant="light", miw="max-content"
+        state, color=STATE_COLOURS.get(state, "red"), variant="filled", miw="max-content"
     )
 
 

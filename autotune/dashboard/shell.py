@@ -27,7 +27,15 @@ from autotune.errors import AutotuneError, NotFoundError
 
 logger = logging.getLogger(__name__)
 
-THEME = {"primaryColor": "blue", "defaultRadius": "md"}
+# Text on colours has a contrast of at least 4.5: dark text where a colour's luminance is above the
+# threshold, white text below it.
+THEME = {
+    "primaryColor": "blue",
+    "primaryShade": {"light": 8, "dark": 8},
+    "defaultRadius": "md",
+    "autoContrast": True,
+    "luminanceThreshold": 0.179,
+}
 MENU = (("Runs", "/"), ("Compare", "/compare"), ("Query", "/query"))
 
 

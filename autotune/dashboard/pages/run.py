@@ -23,7 +23,15 @@ from autotune.storage.records import RunRecord, RunState
 from autotune.storage.sql import SqlStore
 
 PULSE_MS = 1000  # between checks for something new
+BEAT_MS = 5000  # between updates of what moves with the clock alone
 KNOB_SAMPLE = 200  # trials from which a run's knobs and their values are read
+ABOUT_BEST = (
+    "Each mark is a trial with the 95 % interval of its throughput; click it to see the trial. "
+    "Failures stand at 0. Baseline and winner are drawn where the confirmation puts them."
+)
+ABOUT_LINES = (
+    "A line is a trial, the stronger the faster; each row is a knob that differs between trials."
+)
 ABOUT_EFFECTS = (
     "The share of the variance of throughput, over all measured trials, that lies between the "
     "values of a knob. It is a hint only, as the search tries fast plans more often; changing one "
@@ -42,6 +50,7 @@ def page(source: Source, visit: Visit, run: str) -> Component:
             dcc.Store(id="run", data=record.id),
             dcc.Store(id="version", data=version),
             dcc.Interval(id="pulse", interval=PULSE_MS, disabled=not goes_on(record)),
+            dcc.Interval(id="beat", interval=BEAT_MS, disabled=not goes_on(record)),
             html.Div(found, id="top"),
             html.Div(id="rest"),
         ]
@@ -60,6 +69,7 @@ def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Compo
     return dmc.Box(
         [
             dmc.SimpleGrid([_best(), _trade_off(list(knobs))], cols=wide),
+            parts.section("All knobs at once", html.Div(id="knob-lines"), about=ABOUT_LINES),
             parts.section("What each knob does", html.Div(id="effects"), about=ABOUT_EFFECTS),
             dmc.SimpleGrid(
                 [
@@ -131,14 +141,14 @@ def _progress(run: dict[str, Any], outcomes: dict[str, int]) -> Component:
 
 
 def _best() -> Component:
-    return parts.section("Best so far", html.Div(id="best"))
+    return parts.section("Best so far", html.Div(id="best", className="plot"), about=ABOUT_BEST)
 
 
 def _trade_off(knobs: list[str]) -> Component:
     colour = dmc.Select(
         id="colour",
         label="Colour by",
-        placeholder="on the front or not",
+        placeholder="what the trial is",
         data=parts.choices(knobs),
         clearable=True,
         searchable=True,
@@ -147,8 +157,8 @@ def _trade_off(knobs: list[str]) -> Component:
         mb="xs",
     )
     about = (
-        "Each dot is a trial; click it to see the trial. Memory is the peak of the worst rank. "
-        "Trials on the front are those that no other beats in both throughput and memory."
+        "Memory is the peak of the worst rank. On the dotted line are the trials that no other "
+        "beats in both throughput and memory."
     )
     return parts.section(
         "Throughput against memory", colour, html.Div(id="trade-off"), about=about
