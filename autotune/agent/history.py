@@ -146,7 +146,8 @@ class History:
     @cached_property
     def verdicts(self) -> Verdicts:
         """What the numerics checks say about plans."""
-        return Verdicts(self.of(Purpose.NUMERICS), self.space)
+        own_knobs = [name for name, _ in self.space.facts.user_knobs]
+        return Verdicts(self.of(Purpose.NUMERICS), self.space.baseline, own_knobs)
 
     @cached_property
     def ranking(self) -> tuple[Done, ...]:

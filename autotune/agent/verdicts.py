@@ -1,12 +1,11 @@
 """What the numerics checks of a run say about its plans, checked or not."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from autotune.agent.done import Done
 from autotune.search_space.knobs import BY_NAME, Numerics
 from autotune.search_space.knobs.ranks import casts_blocks
 from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import Space
 from autotune.trials.result import Outcome
 
 # Classes of knobs that change the computed numbers but not what is trained.
@@ -21,11 +20,12 @@ class Verdicts:
 
     Args:
         ran: the trials with the purpose `numerics`.
-        space: the space of their plans.
+        baseline: the user's own configuration.
+        own_knobs: the names of the workload's own knobs.
     """
 
-    def __init__(self, ran: Sequence[Done], space: Space) -> None:
-        self._ran, self._space = ran, space
+    def __init__(self, ran: Sequence[Done], baseline: Plan, own_knobs: Collection[str]) -> None:
+        self._ran, self._baseline, self._own_knobs = ran, baseline, own_knobs
         self._failed = [trial.plan for trial in ran if _failure(trial)]
 
     @property
@@ -54,7 +54,7 @@ class Verdicts:
         """
         if not self._failed or self.has_report(plan):
             return False
-        own = self._space.baseline["precision"]
+        own = self._baseline["precision"]
         return any(plan["precision"] == other["precision"] != own for other in self._failed)
 
     def rule_out(self, plan: Plan) -> bool:
@@ -63,11 +63,10 @@ class Verdicts:
 
     def signature(self, plan: Plan) -> Signature:
         """Return the settings that the computed numbers depend on, without batch and loader."""
-        own_knobs = dict(self._space.facts.user_knobs)
         return frozenset(
             (name, value)
             for name, value in plan.items
-            if name in own_knobs or BY_NAME[name].numerics in _INEXACT
+            if name in self._own_knobs or BY_NAME[name].numerics in _INEXACT
         )
 
     def _computed(self, plan: Plan) -> tuple[Signature, bool]:

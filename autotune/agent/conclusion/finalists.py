@@ -5,21 +5,17 @@ import statistics
 from dataclasses import dataclass
 
 from autotune.agent.conclusion.numerics import is_unchecked, next_check
-from autotune.agent.conclusion.speedup import Speedup, around, pooled
+from autotune.agent.conclusion.speedup import Speedup, speedup_of
 from autotune.agent.done import Done
 from autotune.agent.history import History, conclusive
 from autotune.agent.objectives.objective import Figures
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import FindingKind
-from autotune.trials.interval import student_t
 from autotune.trials.result import Measurement, Outcome, Purpose
 
 MAX_FINALISTS = 3
 _NEAR_BEST = 0.95  # least value of a finalist, as a part of the best one's
 _TIE = 0.01  # relative difference of two values in the search that is within noise
-# Standard deviation of the log throughput between processes of a plan on a usual machine (0.2 to
-# 3 % were measured on several), and the degrees of freedom that this prior counts for.
-_USUAL_PROCESS_STD, _USUAL_DEGREES = 0.03, 2
 _SAME_MEMORY = 0.05  # relative difference of two peaks that is no reason to prefer a plan
 
 
@@ -248,68 +244,14 @@ def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:
     own, theirs = confirmed_figures(plan, history), confirmed_figures(baseline, history)
     assert own is not None
     assert theirs is not None
+    assert history.baseline is not None
     return Confirmed(
         plan=plan,
         figures=own,
         baseline=theirs,
         value=history.objective.value(own, theirs),
-        speedup=speedup_of(plan, baseline, history),
+        speedup=speedup_of(plan, history.baseline, history.done),
     )
-
-
-def speedup_of(plan: Plan, baseline: Plan, history: History) -> Speedup:
-    """Return the speed-up of a confirmed plan with its interval, from repeats or one round."""
-    repeats = _repeats(baseline, history)
-    found = baseline.digest in repeats and pooled(repeats, plan.digest, baseline.digest)
-    return found or _from_one_round(plan, baseline, history)
-
-
-def _repeats(baseline: Plan, history: History) -> dict[str, list[tuple[int, float]]]:
-    """Return by plan the throughput of each confirmation, with the number of its round.
-
-    A round begins with the baseline. A plan that became a finalist late is thus compared with
-    processes that ran at about the same time.
-    """
-    repeats: dict[str, list[tuple[int, float]]] = {}
-    number = 0
-    for trial in history.of(Purpose.CONFIRM):
-        number += trial.plan == baseline
-        if trial.is_measured:
-            repeats.setdefault(trial.plan.digest, []).append((number, trial.throughput))
-    return repeats
-
-
-def _from_one_round(plan: Plan, baseline: Plan, history: History) -> Speedup:
-    """Return the speed-up from one confirmation of the plan.
-
-    The measurements of the search only serve to estimate how processes of a plan differ.
-    """
-    ours, theirs = confirmations(plan, history)[0], _compared(baseline, history)[0]
-    windows = math.hypot(ours.log_half_width, theirs.log_half_width)
-    again = [plan, baseline] if confirmations(baseline, history) else [plan]
-    moves = [
-        math.log(_compared(p, history)[0].throughput / history.measured[p].throughput)
-        for p in again
-    ]
-    # Each move is the log ratio of two processes, so it has twice the variance of one.
-    seen = sum(move**2 / 2 for move in moves)
-    degrees = len(moves) + _USUAL_DEGREES
-    between = math.sqrt((seen + _USUAL_DEGREES * _USUAL_PROCESS_STD**2) / degrees)
-    factor = student_t(degrees, _num_finalists(history))
-    half_width = max(windows, factor * between * math.sqrt(2))
-    how = "one fresh process each, time allowed no second round"
-    if len(again) == 1:
-        how = "a fresh process of the plan beside the baseline's first one, time allowed no more"
-    return around(
-        math.log(ours.throughput / theirs.throughput),
-        half_width,
-        f"{how}; the interval comes from their windows, from how far plans moved since the search "
-        "and from how far processes usually differ",
-    )
-
-
-def _num_finalists(history: History) -> int:
-    return max(1, len({t.plan for t in history.of(Purpose.CONFIRM)}) - 1)
 
 
 def _failed(trial: Done) -> bool:

@@ -1,17 +1,24 @@
 """The speed-up of a plan over the baseline, with its 95 % interval over fresh processes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.agent.done import Done
+from autotune.agent.history import SEARCH, conclusive
+from autotune.search_space.plan import Plan
 from autotune.storage.figures import Interval
 from autotune.trials.interval import student_t
+from autotune.trials.result import Measurement, Purpose
 
 # Degrees of freedom below which rounds get no effect of their own: with a single one an interval
 # is three times as wide as with two.
 _ENOUGH_DEGREES = 2
+# Standard deviation of the log throughput between processes of a plan on a usual machine (0.2 to
+# 3 % were measured on several), and the degrees of freedom that this prior counts for.
+_USUAL_PROCESS_STD, _USUAL_DEGREES = 0.03, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,77 @@ class Speedup:
     def half_width(self) -> float:
         """Half the width of the interval of the log ratio."""
         return math.log(self.high / self.low) / 2
+
+
+def speedup_of(plan: Plan, baseline: Done, done: Sequence[Done]) -> Speedup:
+    """Return the speed-up of a confirmed plan with its interval, from repeats or one round.
+
+    Args:
+        plan: has a measured confirmation.
+        baseline: the first measured trial of the baseline.
+        done: the finished trials of the run, on as many ranks.
+    """
+    again = [trial for trial in done if trial.purpose is Purpose.CONFIRM]
+    repeats, own = _repeats(again, baseline.plan), baseline.plan.digest
+    found = own in repeats and pooled(repeats, plan.digest, own)
+    return found or _from_one_round(plan, baseline, done)
+
+
+def _repeats(again: Sequence[Done], baseline: Plan) -> dict[str, list[tuple[int, float]]]:
+    """Return by plan the throughput of each confirmation, with the number of its round.
+
+    A round begins with the baseline. A plan that became a finalist late is thus compared with
+    processes that ran at about the same time.
+    """
+    repeats: dict[str, list[tuple[int, float]]] = {}
+    number = 0
+    for trial in again:
+        number += trial.plan == baseline
+        if trial.is_measured:
+            repeats.setdefault(trial.plan.digest, []).append((number, trial.throughput))
+    return repeats
+
+
+def _from_one_round(plan: Plan, baseline: Done, done: Sequence[Done]) -> Speedup:
+    """Return the speed-up from one confirmation of the plan.
+
+    The measurements of the search only serve to estimate how processes of a plan differ.
+    """
+    again = [trial for trial in done if trial.purpose is Purpose.CONFIRM]
+    before = {t.plan: t for t in done if t.purpose in {*SEARCH, Purpose.ABLATE} and t.is_measured}
+    ours = _first_measured(t for t in again if t.plan == plan)
+    own = [trial for trial in again if trial.plan == baseline.plan]
+    # Until the baseline has one, it is compared by its first process, which no selection by speed
+    # has biased.
+    theirs = _first_measured(own if conclusive(own) else [baseline])
+    pairs = [(ours, before[plan])]
+    if any(trial.is_measured for trial in own):
+        pairs.append((theirs, before[baseline.plan]))
+    moves = [math.log(now.throughput / then.throughput) for now, then in pairs]
+    # Each move is the log ratio of two processes, so it has twice the variance of one.
+    seen = sum(move**2 / 2 for move in moves)
+    degrees = len(moves) + _USUAL_DEGREES
+    between = math.sqrt((seen + _USUAL_DEGREES * _USUAL_PROCESS_STD**2) / degrees)
+    factor = student_t(degrees, max(1, len({trial.plan for trial in again}) - 1))
+    windows = math.hypot(*(_measurement(trial).log_half_width for trial in (ours, theirs)))
+    how = "one fresh process each, time allowed no second round"
+    if len(moves) == 1:
+        how = "a fresh process of the plan beside the baseline's first one, time allowed no more"
+    return around(
+        math.log(ours.throughput / theirs.throughput),
+        max(windows, factor * between * math.sqrt(2)),
+        f"{how}; the interval comes from their windows, from how far plans moved since the search "
+        "and from how far processes usually differ",
+    )
+
+
+def _first_measured(trials: Iterable[Done]) -> Done:
+    return next(trial for trial in trials if trial.is_measured)
+
+
+def _measurement(trial: Done) -> Measurement:
+    assert trial.result.measurement is not None
+    return trial.result.measurement
 
 
 def pooled(
