@@ -64,10 +64,14 @@ def _levels(run: RunDots) -> tuple[list[Any], list[Any]]:
     winner = run.run.winner
     if winner is None:
         return [], []
-    levels = [(winner.baseline.throughput, "baseline", colours.BASELINE)]
+    levels = [("baseline", winner.baseline.throughput, colours.BASELINE)]
     if not winner.kept_baseline:
-        levels.append((winner.own.throughput, "winner", colours.WINNER))
-    lines = [line_at(speed, f"{name} {samples(speed)}", colour) for speed, name, colour in levels]
+        levels.append(("winner", winner.own.throughput, colours.WINNER))
+    lines = [
+        line_at(speed, f"{name} {samples(speed)}", colour)
+        for name, speed, colour in levels
+        if speed is not None
+    ]
     return [shape for shape, _ in lines], [note for _, note in lines]
 
 
@@ -235,11 +239,10 @@ def step_parts(named: Sequence[tuple[str, dict[str, float]]]) -> Component:
         traces,
         name="step-chart",
         label="The parts of a step, in per cent",
-        height=150 + 50 * len(named),
+        height=170 + 50 * len(named),
         barmode="stack",
         across={"title": {"text": "% of a step"}, "range": [0, 100]},
         upwards={"autorange": "reversed"},
-        legend={"orientation": "h", "x": 0, "y": -0.35, "yanchor": "top"},
         showlegend=True,
         bargap=0.35,
     )

@@ -83,8 +83,8 @@ def line_at(value: float, words: str, colour: str) -> tuple[dict[str, Any], dict
     }
     note = {
         "xref": "paper",
-        "x": 0,
-        "xanchor": "left",
+        "x": 1,
+        "xanchor": "right",
         "y": value,
         "yanchor": "bottom",
         "text": words,

@@ -108,12 +108,20 @@ def commands(lines: Sequence[str]) -> Component:
 
 def alert(message: str, heading: str = "The request failed", colour: str = "red") -> Component:
     """Return a message in a coloured box, by default an error."""
-    return dmc.Alert(message, title=heading, color=colour, mb="md", withCloseButton=True)
+    return dmc.Alert(
+        message, title=heading, color=colour, mb="md", withCloseButton=True, className="note"
+    )
 
 
 def grid_wanted() -> Component:
     """Return what makes the browser load the script of tables; then `grid-ready` becomes true."""
     return html.Div([dcc.Store(id="grid-wanted", data=True), dcc.Store(id="grid-ready")])
+
+
+def notes(heading: str, items: Iterable[str], colour: str) -> Component:
+    """Return sentences that must be read, one below the other in a coloured box."""
+    listed = dmc.List([dmc.ListItem(item) for item in items], size="sm")
+    return dmc.Alert(listed, title=heading, color=colour, mt="md", className="note")
 
 
 def placeholder(text: str) -> Component:

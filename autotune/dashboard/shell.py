@@ -19,7 +19,7 @@ from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
 from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.document import ASSETS, PageDocument, tab_title
-from autotune.dashboard.pages import compare, query, run, run_answers, runs, trial
+from autotune.dashboard.pages import compare, plan_section, query, run, run_answers, runs, trial
 from autotune.dashboard.problems import BUG_NOTE
 from autotune.dashboard.source import Source
 from autotune.dashboard.visit import Visit
@@ -103,8 +103,8 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
         Output("title", "data"),
         Input("visit", "data"),
     )(functools.partial(_open_page, source))
-    for page in (run_answers, compare, query):
-        page.add_callbacks(app, source)
+    for part in (run_answers, plan_section, compare, query):
+        part.add_callbacks(app, source)
     return list(app.csp_hashes())
 
 

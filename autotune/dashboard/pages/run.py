@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 
 from autotune.agent.objectives.stored import objective_from
 from autotune.dashboard import parts
-from autotune.dashboard.pages.conclusion import changes, headline
+from autotune.dashboard.pages.conclusion import conclusion, conclusion_of
 from autotune.dashboard.source import Source
 from autotune.dashboard.trial_table import (
     SHOWN,
@@ -18,9 +18,10 @@ from autotune.dashboard.trial_table import (
 )
 from autotune.dashboard.visit import Visit
 from autotune.report.as_json import run_view
-from autotune.report.words import cell, duration
+from autotune.report.words import cell, duration, samples
 from autotune.storage.records import RunRecord, RunState
 from autotune.storage.sql import SqlStore
+from autotune.storage.statistics import Point
 
 PULSE_MS = 1000  # between checks for something new
 BEAT_MS = 5000  # between updates of what moves with the clock alone
@@ -114,14 +115,17 @@ def top(store: SqlStore, run: RunRecord, visit: Visit) -> Component:
         parts.badge(run.state.value),
         dmc.Text(f"started {visit.time(view['created_at'])}", c="dimmed", size="sm"),
     )
-    return dmc.Box(
-        [
-            heading,
-            headline(view, best[-1] if best else None),
-            _progress(view, store.statistics(run).outcomes()),
-            changes(view["winner"]),
-        ]
-    )
+    found = conclusion_of(store, run, view)
+    result = _so_far(best[-1] if best else None) if found is None else conclusion(store, found)
+    progress = _progress(view, store.statistics(run).outcomes())
+    # While a run goes on, how far it is comes first; afterwards, what it found.
+    return dmc.Box([heading, *([progress, result] if found is None else [result, progress])])
+
+
+def _so_far(best: Point | None) -> Component:
+    if best is None:
+        return parts.placeholder("No trial has been measured yet.")
+    return dmc.Text(f"Best so far: {samples(best.throughput)} samples/s, measured once.", mb="md")
 
 
 def _progress(run: dict[str, Any], outcomes: dict[str, int]) -> Component:

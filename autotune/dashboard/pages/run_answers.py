@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, no_update
 from dash.development.base_component import Component
 
 from autotune.dashboard import parts
 from autotune.dashboard.callbacks import callback_in_thread
-from autotune.dashboard.pages.plan_links import plan_links
+from autotune.dashboard.pages.plan_section import plan_section
 from autotune.dashboard.pages.run import goes_on, knobs_of, sections, table, top, version_of
 from autotune.dashboard.pages.run_charts import RunCharts
 from autotune.dashboard.source import Source
@@ -21,8 +20,6 @@ from autotune.dashboard.trial_table import (
 )
 from autotune.dashboard.visit import Visit
 from autotune.errors import UsageError
-from autotune.export.contents import read_plan_file
-from autotune.export.plan_file import dump_plan
 from autotune.report.reading import read_trials
 from autotune.report.words import cell
 
@@ -121,14 +118,12 @@ class RunCallbacks:
         return parts.table(("Outcome", "Trials", "Latest", "Its error"), rows, ("Trials",))
 
     def plan(self, _: Any, run: int) -> Component:
-        """Return the text of the winner's plan file, and links to all formats."""
+        """Return the winner's plan, as values and as a file."""
         with self._source.store() as store:
-            record = store.run(str(run))
             try:
-                file = read_plan_file(store, record, None)
+                return plan_section(store, store.run(str(run)))
             except UsageError as error:
                 return parts.placeholder(str(error))
-        return dmc.Stack([plan_links(record.id), parts.text_block(dump_plan(file))])
 
     def rows(self, request: dict[str, Any] | None, run: int, told: dict[str, Any]) -> Any:
         """Return the rows that the grid requests, sorted and filtered by the database."""

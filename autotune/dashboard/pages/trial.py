@@ -7,7 +7,7 @@ import dash_mantine_components as dmc
 from dash.development.base_component import Component
 
 from autotune.dashboard import charts, parts
-from autotune.dashboard.pages.plan_links import plan_links
+from autotune.dashboard.pages.plan_section import plan_section
 from autotune.dashboard.source import Source
 from autotune.dashboard.visit import Visit
 from autotune.report import diagnosis as diagnosis_text
@@ -17,7 +17,6 @@ from autotune.report.words import (
     changes_text,
     duration,
     gib,
-    knob_value,
     numerics,
     percent,
     samples,
@@ -32,6 +31,7 @@ def page(source: Source, visit: Visit, run: str, number: str) -> Component:
     with source.store() as store:
         record = store.run(run)
         trial = read_trial(store, record, int(number))
+        plan = plan_section(store, record, int(number))
     measured = trial["measurement"]
     return dmc.Box(
         [
@@ -50,8 +50,7 @@ def page(source: Source, visit: Visit, run: str, number: str) -> Component:
             ),
             _windows(trial["windows"]),
             _diagnosis(trial["diagnosis"]),
-            parts.section("Plan", _plan(trial)),
-            parts.section("Export the plan", plan_links(record.id, int(number))),
+            parts.section("Plan", plan),
             parts.section("Measure it again", parts.commands(trial["measure_again"])),
             _log(trial),
         ]
@@ -133,24 +132,6 @@ def _diagnosis(diagnosis: dict[str, Any] | None) -> Component | None:
         parts.table(columns, rows, columns[1:2]),
         *(parts.facts([(heading, parts.lines(texts))]) for heading, texts in told if texts),
     )
-
-
-def _plan(trial: dict[str, Any]) -> Component:
-    changes = trial["changes"]
-    rows = [
-        [
-            knob,
-            knob_value(changes[knob]["baseline"] if knob in changes else value),
-            knob_value(value),
-        ]
-        for knob, value in sorted(trial["plan"].items(), key=lambda item: item[0] not in changes)
-    ]
-    rows = [[_marked(text, row[0] in changes) for text in row] for row in rows]
-    return parts.table(("Knob", "Baseline", "This trial"), rows)
-
-
-def _marked(text: str, changed: bool) -> Component | str:  # noqa: FBT001  the value to show
-    return dmc.Text(text, fw=700, inherit=True, span=True) if changed else text
 
 
 def _error(trial: dict[str, Any]) -> Component | None:
