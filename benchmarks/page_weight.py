@@ -25,7 +25,7 @@ LATENCY_MS = 20  # of a round trip
 # below it, are painted.
 NOTE_CONTENT = """
 window.seenAt = {};
-const wanted = {heading: 'main h1', result: '#top .mantine-Paper-root, #top [role=status]',
+const wanted = {heading: 'h1', result: '#top .mantine-Paper-root',
   charts: '#trade-off svg, #trade-off .js-plotly-plot svg', table: '.ag-row a'};
 new MutationObserver(() => {
   for (const [name, selector] of Object.entries(wanted)) {

@@ -34,8 +34,8 @@ INDEX = """<!DOCTYPE html>
   </head>
   <body>
     <div id="first" aria-hidden="true">
-      <header class="bar"><div>autotune</div></header>
-      <main><h1>{{heading}}</h1><p>Loading ...</p></main>
+      <div class="bar"><div>autotune</div></div>
+      <div><h1>{{heading}}</h1><p>Loading ...</p></div>
     </div>
     {%app_entry%}
     <footer>{%config%}{%scripts%}<script src="{{script}}"></script>{%renderer%}</footer>

@@ -85,7 +85,8 @@ def _faster_once(
 ) -> TrialRecord | None:
     """Return the fastest trial of a plan that may win, if it beats the winner by a tenth."""
     assert run.winner is not None
-    out = {run.winner.plan, *(other.plan for other in verdict.disqualified)}
+    again = (trial.plan for trial in trials if trial.purpose is Purpose.CONFIRM)
+    out = {run.winner.plan, *again, *(other.plan for other in verdict.disqualified)}
     fair = [
         (trial.result.measurement.throughput, trial)
         for trial in trials
@@ -266,10 +267,10 @@ def _unconfirmed(found: Conclusion) -> Component | None:
     if trial is None or trial.result is None or trial.result.measurement is None:
         return None
     named = _named(trial.plan, found.run.new.baseline)
+    gave = samples(trial.result.measurement.throughput)
     told = (
-        f"Trial {trial.number} gave {samples(trial.result.measurement.throughput)} samples/s once, "
-        f"with {named}. It was not run again in a fresh process, so it could not win; a longer "
-        "--budget has time for that."
+        f"Trial {trial.number} gave {gave} samples/s once, with {named}. It was not run again in "
+        "a fresh process, so it could not win; a longer --budget has time for that."
     )
     return parts.notes("Faster once, not confirmed", [told], "blue")
 
