@@ -166,6 +166,14 @@ class RunStatistics:
         with self._database.reading() as session:
             return sorted(session.scalars(query.limit(at_most)))
 
+    def neighbours(self, number: int) -> tuple[int | None, int | None]:
+        """Return the numbers of the trials before and after a trial; None where there is none."""
+        own = TrialRow.number
+        before = select(func.max(own)).where(self._of_run, own < number)
+        after = select(func.min(own)).where(self._of_run, own > number)
+        with self._database.reading() as session:
+            return session.scalar(before), session.scalar(after)
+
     def knob_effects(self, at_most: int) -> list[KnobEffect]:
         """Return the effect of each knob with several values, the largest first.
 

@@ -103,6 +103,7 @@ def h200(tmp_path_factory) -> Iterator[str]:
     """Where the dashboard over runs of a machine with an H200 is."""
     folder = tmp_path_factory.mktemp("h200")
     shutil.copy(H200, folder / "autotune.db")
+    open_store(str(folder / "autotune.db")).close()  # brings it up to date
     with serving(folder) as address:
         yield address.rstrip("/")
 

@@ -69,6 +69,7 @@ def h200(tmp_path_factory):
     """The path of a store with real runs on an H200."""
     copy = tmp_path_factory.mktemp("h200") / "h200.db"
     shutil.copy(DATA / "h200.db", copy)
+    open_store(str(copy)).close()  # brings it up to date
     return str(copy)
 
 
