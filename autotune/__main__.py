@@ -1,6 +1,18 @@
 """`python -m autotune`: the same as the `autotune` command, also from a checkout."""
 
-from autotune.cli.main import main
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command line; `autotune run` says its first word before anything is imported."""
+    if sys.argv[1:2] == ["run"] and "--help" not in sys.argv:
+        sys.stderr.write("autotune run: starting\n")
+        sys.stderr.flush()
+    from autotune.cli.main import main as run_command  # noqa: PLC0415  imports take a second
+
+    run_command()
+
 
 if __name__ == "__main__":
     main()

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,16 @@ TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
 """The modules of SQLite that a query may read as tables; others show files and statements."""
 
 
+FLAGS = frozenset({"user_error", "peer_lost", "settled", "raced", "kept_baseline", "confirmed"})
+"""Columns of the tables that hold true or false; SQLite keeps 1 and 0 for these."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """The rows of a query; `truncated` when there were more than its limit."""
+    """The rows of a query; `truncated` when there were more than its limit.
+
+    Columns of knobs and flags that are true or false hold booleans, whatever the database.
+    """
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -104,8 +111,9 @@ def _sqlite(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     deadline = time.monotonic() + timeout_s
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
-    connection.set_authorizer(_authorizer(connection))
     connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_CHECKS)
+    flags = FLAGS | _boolean_knobs(connection)
+    connection.set_authorizer(_authorizer(connection))
     try:
         cursor = connection.execute(sql)
         rows = cursor.fetchmany(num_rows)
@@ -114,7 +122,34 @@ def _sqlite(
         raise _refused(str(error), timeout_s if interrupted else None) from error
     if cursor.description is None:
         raise _refused("there is no statement", None)
-    return _names(cursor.description), rows
+    names = _names(cursor.description)
+    return names, _with_booleans(names, rows, flags)
+
+
+def _boolean_knobs(connection: sqlite3.Connection) -> frozenset[str]:
+    """Return the names of the knobs whose values are all true or false."""
+    sql = "SELECT name FROM knobs GROUP BY name HAVING max(kind) = 'boolean' AND count(*) = 1"
+    return frozenset(name for (name,) in connection.execute(sql))
+
+
+def _with_booleans(
+    names: Sequence[str], rows: list[tuple[Any, ...]], flags: Collection[str]
+) -> list[tuple[Any, ...]]:
+    """Return the rows with booleans in the columns of these names that hold only 0 and 1."""
+    places = {
+        place
+        for place, name in enumerate(names)
+        if name in flags and all(row[place] in {0, 1, None} for row in rows)
+    }
+    if not places:
+        return rows
+    return [
+        tuple(
+            bool(value) if place in places and value is not None else value
+            for place, value in enumerate(row)
+        )
+        for row in rows
+    ]
 
 
 def _authorizer(connection: sqlite3.Connection) -> Callable[..., int]:

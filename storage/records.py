@@ -88,7 +88,7 @@ class Winner:
         own: what the winner gave, means over the processes that confirmed it.
         baseline: the same of the baseline.
         how: how the numbers were obtained, in words.
-        changes: for each changed knob why it is there, or what it is worth, in words.
+        changes: for each changed knob why it may be better, in words.
         remarks: lines the user must read, for example that the batch size changed.
     """
 

@@ -71,6 +71,19 @@ def select_trials(
     return read_only_query(url, sql, timeout_s=TIMEOUT_S, max_rows=MAX_TRIALS)
 
 
+def chosen_columns(selected: QueryResult, names: Sequence[str]) -> QueryResult:
+    """Return a selection with only these columns, in this order.
+
+    Raises:
+        UsageError: when there is no such column.
+    """
+    for name in names:
+        _check_column(name, selected.columns, "--columns")
+    places = [selected.columns.index(name) for name in names]
+    rows = [tuple(row[place] for place in places) for row in selected.rows]
+    return QueryResult(columns=tuple(names), rows=rows, truncated=selected.truncated)
+
+
 def count_trials(
     url: str | None,
     run_id: int,

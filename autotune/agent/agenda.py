@@ -1,6 +1,7 @@
 """Chooses the next trial of a run: stages of the search first, then the ending."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.agent.conclusion.confirm import Ending
@@ -12,6 +13,7 @@ from autotune.agent.journal import Journal
 from autotune.agent.observer import Observer
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.gate import TimeLeft
+from autotune.agent.proposers.strategy import Unaffordable
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import Stage
 from autotune.agent.stopping import nothing_promising
@@ -23,6 +25,12 @@ from autotune.trials.result import Purpose
 _QUANTILE_95 = 1.645  # standard deviations: the one-sided 95 % quantile of the normal distribution
 # Least seconds to count as a trial's expected length when it is given up for taking too long.
 _LEAST_LENGTH_S = 20.0
+
+
+_MAX_NOT_TRIED = 3  # plans that are named of those that were not tried for lack of time
+
+NOT_TRIED = "not tried for lack of time: "
+"""Begins, in the reason for which a search ended, the plans that it had no time for."""
 
 
 class Agenda:
@@ -161,7 +169,7 @@ class Agenda:
         nothing = untried if unaffordable else nothing_promising(history)
         otherwise = self._used_up(stage) if is_out_of_time else nothing
         why = stage.why_over(history, left) or otherwise
-        self._why_over = why + _not_tried(unaffordable)
+        self._why_over = why + _not_tried(unaffordable, self._budget.total_s)
         self._num_ended_stages += 1
         self._observer.on_note(f"{stage.name} over: {self._why_over}")
 
@@ -223,8 +231,15 @@ def _num_ended_stages(stages: tuple[Stage, ...], journal: Journal) -> int:
     return max(later, default=0)
 
 
-def _not_tried(unaffordable: list[str]) -> str:
+def _not_tried(unaffordable: Sequence[Unaffordable], budget_s: float) -> str:
+    """Return which plans were not tried for lack of time, and the budget that has time for them.
+
+    That is rounded up to a minute. Each plan would be measured again if it was the best.
+    """
     if not unaffordable:
         return ""
-    shown = "; ".join(unaffordable[:3]) + ("; ..." if len(unaffordable) > 3 else "")
-    return f"; not tried for lack of time: {shown}"
+    shown = unaffordable[:_MAX_NOT_TRIED]
+    words = "; ".join(plan.words for plan in shown)
+    more = "; ..." if len(unaffordable) > len(shown) else ""
+    enough_s = budget_s + sum(plan.trial_s for plan in shown) + max(p.trial_s for p in shown)
+    return f"; {NOT_TRIED}{words}{more}; --budget {math.ceil(enough_s / 60)}m has the time"

@@ -118,6 +118,7 @@ class Search:
         self._fill()
         while self._journal.running:
             finished = self._runner.wait(_POLL_S)
+            self._observer.on_phases(self._runner.phases())
             self._collect(finished)
             if self._is_stopped():
                 self._cancel_all()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from autotune.cli.output import print_facts, print_lines, print_table
+from autotune.cli.output import print_facts, print_notes, print_table
 from autotune.report.diagnosis import SHARES, bound, facts, findings, source_of_share
 from autotune.report.words import percent
 
@@ -20,7 +20,7 @@ def print_diagnosis(diagnosis: dict[str, Any]) -> None:
         ("in your code", findings(diagnosis)),
     ):
         if lines:
-            print_lines(f"{title}:", *(f"  {line}" for line in lines))
+            print_notes(title, lines)
 
 
 def print_side_by_side(diagnoses: dict[str, Any]) -> None:
@@ -38,4 +38,4 @@ def print_side_by_side(diagnoses: dict[str, Any]) -> None:
     print_table(("of a step", *known), rows)
     for name, found in known.items():
         if lines := findings(found):
-            print_lines(f"in your code, found in the {name}:", *(f"  {line}" for line in lines))
+            print_notes(f"in your code, found in the {name}", lines)

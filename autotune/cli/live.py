@@ -1,113 +1,239 @@
-"""Prints the progress of `autotune run`: a line for each trial that ended, and a status."""
+"""The screen of `autotune run`: a line for each trial that ended, and below them what goes on."""
 
 import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.rule import Rule
+from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
+from autotune.agent.history import SEARCH
+from autotune.agent.objectives.objective import Figures
+from autotune.agent.objectives.stored import objective_from
 from autotune.agent.proposal import Proposal
-from autotune.clock import Budget
-from autotune.report.words import size
-from autotune.search_space.plan import Plan, describe_diff
-from autotune.trials.result import Measurement, Outcome, TrialResult
+from autotune.cli.trial_lines import OUT, TrialLine, heading, trial_text
+from autotune.clock import Budget, in_words
+from autotune.report.lineage import Lineage, Origin, change_words, fitted
+from autotune.report.verdict import disqualified
+from autotune.report.words import phase_words, samples
+from autotune.storage.records import RunRecord, TrialRecord
+from autotune.trials.result import Measurement, Phase, Purpose, TrialResult
 
-_STYLES = {Outcome.OK: "green", Outcome.CANCELLED: "dim"}
-_PLAN_WIDTH = 44  # characters of a running trial's plan
-_ERROR_WIDTH = 120  # characters of an error
+_SPINNER = "dots"
+# What the run does while trials of these purposes run.
+_STEPS = {
+    Purpose.BASELINE: "measuring your baseline",
+    Purpose.CONFIRM: "confirming",
+    Purpose.NUMERICS: "checking the numerics",
+    Purpose.ABLATE: "what is each setting worth?",
+}
 
 
-class LiveTable:
-    """Prints each trial when it ends, and on a terminal a status line that changes in place.
+class RunScreen:
+    """Shows a run from its first second on.
 
-    The status names the running trials, the fastest so far and the used budget. It is an
-    `Observer`, and a context manager while the status is shown.
+    Each trial that ended is a line that stays. On a terminal there is a part below that changes
+    in place: what the run does, the time left, the baseline, the best so far, and the running
+    trials with their phase. It is a context manager and, once `begin` was called, an `Observer`.
     """
 
-    def __init__(self, console: Console, baseline: Plan, budget: Budget) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._baseline = baseline
-        self._budget = budget
-        self._running: dict[int, tuple[Proposal, float]] = {}
-        self._best: tuple[int, float, int] | None = None
+        self._width = console.width if console.is_terminal else None
+        self._lineage = Lineage()
+        self._ended: list[TrialRecord] = []
+        self._running: dict[int, _Running] = {}
+        self._run: RunRecord | None = None
+        self._budget: Budget | None = None
+        self._starting = Spinner(_SPINNER, "starting, and looking at the workload", style="cyan")
         self._live = Live(
-            get_renderable=self._status, console=console, refresh_per_second=4, transient=True
+            get_renderable=self._below, console=console, refresh_per_second=8, transient=True
         )
 
     def __enter__(self) -> Self:
-        """Print the heading, and start the status line."""
-        self._console.print(
-            f"{'trial':>5}  {'purpose':<9} {'samples/s':>12} {'95 %':>7} {'memory':>9}  "
-            f"{'outcome':<13} {'used':>6}  change from the baseline: reason",
-            style="bold",
-            soft_wrap=True,
-        )
+        """Start the part that changes in place."""
         if self._console.is_terminal:
             self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Remove the status line."""
+        """Remove the part that changes in place."""
         if self._console.is_terminal:
             self._live.stop()
 
+    def begin(self, run: RunRecord, budget: Budget, earlier: list[TrialRecord]) -> None:
+        """Print the heading of the trials, and the trials of an earlier session of the run."""
+        self._run, self._budget = run, budget
+        self._console.print(heading(), soft_wrap=True)
+        for trial in earlier:
+            if trial.result is not None:
+                self._end(trial)
+
     def on_submit(self, number: int, proposal: Proposal) -> None:
-        """Add a trial to the status line."""
-        self._running[number] = (proposal, time.monotonic())
+        """Show a running trial."""
+        origin = self._lineage.origin(proposal.plan, proposal.purpose, proposal.num_ranks)
+        self._running[number] = _Running(self._record(number, proposal, None), origin)
+
+    def on_phases(self, phases: Mapping[int, Phase]) -> None:
+        """Show the phases of the running trials."""
+        for number, phase in phases.items():
+            if number in self._running:
+                self._running[number].phase = phase
 
     def on_finish(self, number: int, proposal: Proposal, result: TrialResult) -> None:
         """Print the line of a trial that ended."""
         self._running.pop(number, None)
-        measured = result.measurement
-        if measured and not measured.raced:
-            # A trial on several devices always ranks above one on a single device.
-            shown = (proposal.num_ranks, measured.throughput, number)
-            self._best = max(self._best or shown, shown)
-        outcome = _outcome(result)
-        line = Text(f"{number:>5}  {proposal.purpose.value:<9} {_speed(measured)}  ")
-        line.append(f"{outcome:<13}", style=_STYLES.get(result.outcome, "red"))
-        line.append(f" {self._budget.used_s:>5.0f}s  ")
-        if proposal.num_ranks > 1:
-            line.append(f"on {proposal.num_ranks} devices: ")
-        changes, reason = describe_diff(proposal.plan, self._baseline), proposal.reason
-        line.append(changes, style="bold")
-        # A reason may begin with the changes themselves; they are printed once.
-        is_repeated = reason.startswith(f"{changes} ")
-        line.append(reason.removeprefix(changes) if is_repeated else f": {reason}", style="dim")
-        if result.error:
-            line.append(f" [{_short(result.error)}]", style="red")
-        self._console.print(line, soft_wrap=True)
+        self._end(self._record(number, proposal, result))
 
     def on_note(self, text: str) -> None:
         """Print a remark of the agent."""
-        self._console.print(Text(f"       {text}", style="italic"), soft_wrap=True)
+        self._console.print(Text(text, style="italic"), soft_wrap=self._width is None)
 
-    def _status(self) -> Text:
-        used, total = self._budget.used_s, self._budget.total_s
-        text = Text(f"{used:.0f} of {total:.0f} s", style="cyan")
-        if self._best is not None:
-            _, speed, best = self._best
-            text.append(f"   fastest so far {speed:,.1f} samples/s (trial {best})")
-        for number, (proposal, since) in self._running.items():
-            changed = describe_diff(proposal.plan, self._baseline)[:_PLAN_WIDTH]
-            text.append(f"\n  running trial {number}, {proposal.purpose.value}: {changed}")
-            text.append(f", {time.monotonic() - since:.0f} s")
+    def _record(self, number: int, proposal: Proposal, result: TrialResult | None) -> TrialRecord:
+        assert self._run is not None
+        return TrialRecord(
+            run_id=self._run.id,
+            number=number,
+            plan=proposal.plan,
+            purpose=proposal.purpose,
+            reason=proposal.reason,
+            started_at=datetime.now(UTC),
+            finished_at=None,
+            log_path=None,
+            result=result,
+            num_ranks=proposal.num_ranks,
+        )
+
+    def _end(self, trial: TrialRecord) -> None:
+        """Print the line of a trial, and which plans it has disqualified."""
+        out = self._numbers_out()
+        origin = self._lineage.origin(trial.plan, trial.purpose, trial.num_ranks)
+        self._ended.append(trial)
+        measured = _measured(trial)
+        if measured is not None:
+            self._lineage.add(trial.number, trial.plan, trial.num_ranks, measured.throughput)
+        baseline = self._baseline(trial.num_ranks)
+        now_out = self._numbers_out()
+        line = TrialLine(
+            number=trial.number,
+            origin=origin.trial,
+            change=change_words(origin, trial.purpose, self._shown_ranks(trial)),
+            result=trial.result,
+            baseline=baseline.throughput if baseline else None,
+            mark=OUT if trial.number in now_out else None,
+        )
+        self._console.print(trial_text(line, self._width), soft_wrap=True)
+        for number in sorted(now_out - out - {trial.number}):
+            self.on_note(f"trial {number} may not win: `autotune show` says why")
+
+    def _shown_ranks(self, trial: TrialRecord) -> int:
+        """Return the number of devices to show; 1 where all trials have as many."""
+        assert self._run is not None
+        return trial.num_ranks if self._run.new.num_ranks > 1 else 1
+
+    def _numbers_out(self) -> set[int]:
+        assert self._run is not None
+        found = disqualified(self._run, self._ended)
+        return {number for plan in found for number in plan.trials}
+
+    def _baseline(self, num_ranks: int) -> Measurement | None:
+        found = (
+            _measured(trial)
+            for trial in self._ended
+            if trial.purpose is Purpose.BASELINE and trial.num_ranks == num_ranks
+        )
+        return next((measured for measured in found if measured), None)
+
+    def _best(self) -> TrialRecord | None:
+        """Return the best trial that may win, by the objective; None before there is one."""
+        assert self._run is not None
+        ranks = self._run.new.num_ranks
+        baseline = self._baseline(ranks)
+        if baseline is None:
+            return None
+        objective, out = objective_from(self._run.new.objective), self._numbers_out()
+
+        def value(trial: TrialRecord) -> float:
+            measured = _measured(trial)
+            assert measured is not None
+            return objective.value(_figures(measured), _figures(baseline))
+
+        found = [
+            trial
+            for trial in self._ended
+            if (measured := _measured(trial)) is not None
+            and not measured.raced
+            and trial.num_ranks == ranks
+            and trial.purpose in SEARCH
+            and trial.number not in out
+        ]
+        return max(found, key=value, default=None)
+
+    def _below(self) -> RenderableType:
+        """Return the part that changes in place."""
+        if self._run is None:
+            return self._starting
+        grid = Table.grid(padding=(0, 1))
+        for number, running in self._running.items():
+            grid.add_row(running.spinner, self._running_text(number, running))
+        return Group(Rule(style="dim"), self._head(), grid)
+
+    def _head(self) -> Text:
+        """Return what the run does, the time left, the baseline and the best so far."""
+        assert self._budget is not None
+        assert self._run is not None
+        left, total = in_words(self._budget.remaining_s), in_words(self._budget.total_s)
+        text = Text(f"{self._step()}", style="bold cyan")
+        parts = [f"{left} of {total} left"]
+        baseline, best = self._baseline(self._run.new.num_ranks), self._best()
+        if baseline is not None:
+            parts.append(f"baseline {samples(baseline.throughput)} samples/s")
+        measured = _measured(best) if best else None
+        if best is not None and baseline is not None and measured is not None:
+            ratio = measured.throughput / baseline.throughput
+            parts.append(f"best {ratio:.2f} times (trial {best.number})")
+        for part in parts:
+            text.append(f" | {part}", style="default")
+        return text
+
+    def _step(self) -> str:
+        purposes = [running.trial.purpose for running in self._running.values()]
+        return next((_STEPS[p] for p in purposes if p in _STEPS), "searching")
+
+    def _running_text(self, number: int, running: "_Running") -> Text:
+        trial, origin = running.trial, running.origin
+        start = f"trial {number}" + ("" if origin.trial is None else f", from {origin.trial}: ")
+        start = start if origin.trial is not None else f"{start}: "
+        seconds = in_words(time.monotonic() - running.since)
+        end = f"  {phase_words(running.phase)}, {seconds}"
+        room = self._console.width - len(start) - len(end) - 3
+        words = change_words(origin, trial.purpose, self._shown_ranks(trial))
+        text = Text(start + fitted(words, room), no_wrap=True)
+        text.append(end, style="dim")
         return text
 
 
-def _outcome(result: TrialResult) -> str:
-    raced = result.measurement is not None and result.measurement.raced
-    return "ok, cut short" if raced else result.outcome.value
+class _Running:
+    """A running trial with its phase, and since when it runs on `time.monotonic()`."""
+
+    def __init__(self, trial: TrialRecord, origin: Origin) -> None:
+        self.trial, self.origin = trial, origin
+        self.phase, self.since = Phase.START, time.monotonic()
+        self.spinner = Spinner(_SPINNER, style="cyan")
 
 
-def _short(error: str) -> str:
-    line = error.splitlines()[0]
-    return line if len(line) <= _ERROR_WIDTH else line[: _ERROR_WIDTH - 3] + "..."
+def _measured(trial: TrialRecord) -> Measurement | None:
+    return trial.result.measurement if trial.result else None
 
 
-def _speed(measured: Measurement | None) -> str:
-    if measured is None:
-        return f"{'':>12} {'':>7} {'':>9}"
-    half = (measured.throughput_high - measured.throughput_low) / 2 / measured.throughput
-    return f"{measured.throughput:>12,.1f} {f'±{half:.1%}':>7} {size(measured.memory_bytes):>9}"
+def _figures(measured: Measurement) -> Figures:
+    return Figures(
+        throughput=measured.throughput,
+        start_s=measured.build_s + measured.first_step_s,
+        memory_bytes=measured.memory_bytes,
+    )

@@ -3,19 +3,21 @@
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from autotune.agent.objectives.objective import ObjectiveName
 from autotune.agent.objectives.stored import objective_from
 from autotune.agent.request import TuneRequest
+from autotune.cli.conclusion import print_conclusion, print_verdict
 from autotune.cli.invocation import invocation_of
-from autotune.cli.live import LiveTable
+from autotune.cli.live import RunScreen
 from autotune.cli.options import (
     Allow,
     AsJson,
@@ -35,15 +37,17 @@ from autotune.cli.parsing import (
     parse_objective,
     parse_size,
 )
-from autotune.cli.show import print_winner
 from autotune.cli.space import knob_rows, space_document
-from autotune.clock import Budget
+from autotune.clock import Budget, in_words
 from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
 from autotune.report.as_json import run_view
-from autotune.report.words import commands_after
+from autotune.report.reading import conclusion_of
+from autotune.report.words import commands_after, kind
 from autotune.search_space.space import Space
-from autotune.storage.records import RunRecord, RunState
+from autotune.storage.records import RunRecord, RunState, TrialRecord
+from autotune.storage.sql import open_store
+from autotune.trials.result import Purpose
 
 
 def run(
@@ -128,16 +132,16 @@ def run(
 
 
 def _tune(request: TuneRequest) -> RunRecord:
-    from autotune.agent.session import tune  # noqa: PLC0415  `--help` needs no ray, no optuna
-
     console = Console(stderr=True, highlight=False)
-    with ExitStack() as stack:
+    with RunScreen(console) as screen, _stop_on_interrupt(console) as stopped:
+        from autotune.agent.session import tune  # noqa: PLC0415  `--help` needs no ray, no optuna
 
-        def make_observer(run: RunRecord, space: Space, budget: Budget) -> LiveTable:
+        def make_observer(run: RunRecord, space: Space, budget: Budget) -> RunScreen:
             _print_introduction(console, run, space)
-            return stack.enter_context(LiveTable(console, space.baseline, budget))
+            earlier = _trials(request.storage, run) if run.num_trials else []
+            screen.begin(run, budget, earlier)
+            return screen
 
-        stopped = stack.enter_context(_stop_on_interrupt(console))
         try:
             return tune(request, make_observer, stopped.is_set)
         except KeyboardInterrupt:
@@ -146,21 +150,32 @@ def _tune(request: TuneRequest) -> RunRecord:
             ) from None
 
 
+def _trials(storage: str | None, run: RunRecord) -> list[TrialRecord]:
+    """Return the trials of a run that are in the store, which other connections write to."""
+    with closing(open_store(storage, read_only=True)) as store:
+        return store.trials_for(run.id, list(Purpose))
+
+
 def _print_introduction(console: Console, run: RunRecord, space: Space) -> None:
     facts, ranks = space.facts, space.num_ranks
+    wraps_not = not console.is_terminal
     console.print(
         f"{run.name}: {Path(run.new.workload_path).name}, {facts.num_parameters:,} parameters, "
         f"on {run.new.hardware['num_devices']} x {run.new.hardware['device_name']}"
-        + (f", {ranks} in each trial" if ranks > 1 else "")
+        + (f", {ranks} in each trial" if ranks > 1 else ""),
+        soft_wrap=wraps_not,
     )
-    console.print(f"looking for {objective_from(run.new.objective).words}", soft_wrap=True)
+    words = objective_from(run.new.objective).words
+    console.print(f"looking for {words}, for {in_words(run.new.budget_s)}", soft_wrap=wraps_not)
     if run.used_s > 0:
         console.print(
             f"going on with an unfinished run: it has {run.num_trials} trials and has used "
-            f"{run.used_s:.0f} s of its budget; --fresh starts a new one"
+            f"{run.used_s:.0f} s of its budget; --fresh starts a new one",
+            soft_wrap=wraps_not,
         )
     for remark in facts.remarks:
-        console.print(f"note: {remark}")
+        console.print(Text(f"note: {remark}", style="yellow"), soft_wrap=wraps_not)
+    console.print("")
 
 
 @contextmanager
@@ -187,15 +202,12 @@ def _print_conclusion(record: RunRecord, out: Path, storage: str | None, *, as_j
         raise InterruptedRunError(
             "stopped before a trial was measured, so no plan was written; the same command goes on"
         )
-    if not as_json:
-        print_lines("")
-        print_winner(run_view(record)["winner"])
-        print_lines(f"stopped: {record.stop_reason}")
-    write_plan_file(plan_file_of(record), out)
+    trials = _trials(storage, record)
+    write_plan_file(plan_file_of(record, trials), out)
     if as_json:
         print_json({**run_view(record), "plan_file": str(out)})
     else:
-        _print_next_commands(record, out, storage)
+        _print_end(record, trials, out, storage)
     if record.state is RunState.INTERRUPTED:
         raise InterruptedRunError(
             "interrupted: the plan written is the best so far, not confirmed; the same command "
@@ -203,9 +215,21 @@ def _print_conclusion(record: RunRecord, out: Path, storage: str | None, *, as_j
         )
 
 
+def _print_end(
+    record: RunRecord, trials: list[TrialRecord], out: Path, storage: str | None
+) -> None:
+    """Print the verdict and what it rests on, the plan file and the next two commands."""
+    conclusion = conclusion_of(record, trials)
+    assert conclusion is not None
+    print_lines("")
+    print_verdict(conclusion.verdict)
+    print_conclusion(run_view(record), conclusion)
+    _print_next_commands(record, out, storage)
+
+
 def _print_next_commands(record: RunRecord, out: Path, storage: str | None) -> None:
     commands = commands_after(record, str(out), storage)
-    print_lines(f"written: {out}", "", "next:", *(f"  {command}" for command in commands))
+    print_lines("", f"plan written: {out}", "next:", *(f"  {command}" for command in commands))
 
 
 def _preview(request: TuneRequest, *, as_json: bool) -> None:
@@ -231,5 +255,7 @@ def _preview(request: TuneRequest, *, as_json: bool) -> None:
     print_lines("", f"a run would look for {objective.words}, and start with:")
     for trial in planned:
         devices = f"on {trial['num_ranks']:<3} " if spaces.scouting else ""
-        print_lines(f"  {trial['purpose']:<9} {devices}{trial['change']}: {trial['reason']}")
+        print_lines(
+            f"  {kind(trial['purpose']):<12} {devices}{trial['change']}: {trial['reason']}"
+        )
     print_lines(f"nothing was run; the budget of a run would be {request.budget_s:.0f} s")

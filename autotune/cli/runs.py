@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cli.options import AsCsv, AsJson, Storage, check_one_format
-from autotune.cli.output import print_csv, print_json, print_lines, print_table
+from autotune.cli.output import print_csv, print_fitting, print_json, print_lines
 from autotune.report.as_json import run_view
 from autotune.report.words import UNKNOWN, duration, samples, speedup
 from autotune.storage.sql import open_store
@@ -52,7 +52,17 @@ def _print(views: Iterable[dict[str, Any]]) -> None:
         "used",
         "started (UTC)",
     )
-    print_table(columns, map(_row, views))
+    # Left out one after the other where the terminal is too narrow.
+    expendable = (
+        "started (UTC)",
+        "used",
+        "baseline (samples/s)",
+        "workload",
+        "winner (samples/s)",
+        "trials",
+        "state",
+    )
+    print_fitting(columns, map(_row, views), expendable)
 
 
 def _row(run: dict[str, Any]) -> list[str]:

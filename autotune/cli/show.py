@@ -5,28 +5,38 @@ from contextlib import closing
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from autotune.agent.objectives.stored import objective_from
+from autotune.cli.conclusion import print_conclusion, print_verdict
 from autotune.cli.diagnosis import print_diagnosis, print_side_by_side
 from autotune.cli.options import AsJson, Run, Storage
-from autotune.cli.output import print_facts, print_json, print_lines, print_table
+from autotune.cli.output import (
+    print_facts,
+    print_json,
+    print_lines,
+    print_rendered,
+    print_table,
+)
 from autotune.cli.trials import print_trials
-from autotune.report.reading import read_run, read_trial
+from autotune.report.reading import read_conclusion, read_run, read_trial
 from autotune.report.words import (
     cell,
     changes_text,
     duration,
-    gib,
+    ending,
+    kind,
     knob_value,
     numerics,
     percent,
     samples,
     size,
-    verdict,
     windows_measured,
 )
-from autotune.storage.sql import open_store
+from autotune.storage.records import RunRecord
+from autotune.storage.sql import SqlStore, open_store
 from autotune.storage.statistics import IN_FLIGHT
+from autotune.trials.result import Outcome, Purpose
 
 Trial = Annotated[
     int | None,
@@ -40,32 +50,39 @@ def show(
     """Show the conclusion of RUN, or all that is known of one of its trials."""
     with closing(open_store(storage, read_only=True)) as store:
         record = store.run(run)
-        if trial is None:
-            _show_run(read_run(store, record), as_json=as_json)
-        else:
+        if trial is not None:
             _show_trial(read_trial(store, record, trial), as_json=as_json)
+        elif as_json:
+            print_json(read_run(store, record))
+        else:
+            _show_run(store, record)
 
 
-def _show_run(view: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
+def _show_run(store: SqlStore, record: RunRecord) -> None:
+    view = read_run(store, record)
     run = view["run"]
+    conclusion = read_conclusion(store, record)
+    if conclusion is not None:
+        print_verdict(conclusion.verdict)
+        print_conclusion(run, conclusion)
+    if any(view["diagnoses"].values()):
+        print_rendered("", Text("what limits a step", style="bold"))
+        print_side_by_side(view["diagnoses"])
+    _print_front(store, record, view["front"])
+    print_rendered("", Text("this run", style="bold"))
     print_facts(_run_facts(run, view["outcomes"]))
-    if run["winner"] is not None:
-        print_winner(run["winner"])
-    print_side_by_side(view["diagnoses"])
-    if view["front"]:
-        _print_front(view["front"], run["winner"])
 
 
-def _print_front(front: Sequence[dict[str, Any]], winner: dict[str, Any] | None) -> None:
+def _print_front(store: SqlStore, run: RunRecord, front: Sequence[dict[str, Any]]) -> None:
     """Print the trials on the front of throughput and memory, one for each plan."""
-    plans: dict[str, dict[str, Any]] = {}
+    plans: dict[str, int] = {}
     for trial in front:
-        plans.setdefault(changes_text(trial), trial)
-    print_trials(list(plans.values()), "Trials that no other beats in both throughput and memory")
-    if winner is not None and not any(trial["is_winner"] for trial in front):
+        plans.setdefault(changes_text(trial), trial["number"])
+    if len(plans) < 2:  # a single one is the winner, of which all is said above
+        return
+    print_rendered("", Text("no other trial is faster with less memory", style="bold"))
+    print_trials(run, store.trials_for(run.id, list(Purpose)), list(plans.values()))
+    if run.winner is not None and not any(trial["is_winner"] for trial in front):
         print_lines(
             "The winner is not in this table: these plans were better in a single measurement, "
             "which may be noise, or may not win."
@@ -84,32 +101,14 @@ def _run_facts(run: dict[str, Any], outcomes: dict[str, int]) -> Iterator[tuple[
     yield "objective", objective_from(run["objective"]).words
     yield "started", run["created_at"][:19].replace("T", " ") + " UTC"
     yield "used", f"{duration(run['used_s'])} of {duration(run['budget_s'])}"
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+    counts = ", ".join(f"{count} {_outcome(outcome)}" for outcome, count in outcomes.items())
     yield "trials", f"{run['num_trials']}" + (f": {counts}" if counts else "")
-    yield "stopped", cell(run["stop_reason"])
+    if run["winner"] is None:
+        yield "stopped", cell(run["stop_reason"])
 
 
-def print_winner(winner: dict[str, Any]) -> None:
-    """Print the baseline beside the winner, the speed-up, and the knobs that changed and why."""
-    columns = ["", "throughput (samples/s)", "memory (GiB)"]
-    rows = [
-        ["baseline", samples(winner["baseline_throughput"]), gib(winner["baseline_memory_bytes"])],
-        ["winner", samples(winner["throughput"]), gib(winner["memory_bytes"])],
-    ]
-    if winner["train_s"] is not None:
-        columns += ["start-up", "to train"]
-        rows[0] += [duration(winner["baseline_start_s"]), duration(winner["baseline_train_s"])]
-        rows[1] += [duration(winner["start_s"]), duration(winner["train_s"])]
-    print_table(columns, rows)
-    print_lines(verdict(winner), *winner["remarks"])
-    if winner["changes"]:
-        print_table(("knob", "baseline", "winner", "why"), _changes(winner["changes"]))
-
-
-def _changes(changes: dict[str, Any]) -> Iterator[list[str]]:
-    for knob, change in changes.items():
-        values = knob_value(change["baseline"]), knob_value(change["value"])
-        yield [knob, *values, cell(change.get("why"))]
+def _outcome(name: str) -> str:
+    return name if name == IN_FLIGHT else ending(Outcome(name))
 
 
 def _show_trial(view: dict[str, Any], *, as_json: bool) -> None:
@@ -118,7 +117,10 @@ def _show_trial(view: dict[str, Any], *, as_json: bool) -> None:
         return
     print_facts(_trial_facts(view))
     if view["changes"]:
-        rows = [row[:3] for row in _changes(view["changes"])]
+        rows = (
+            [knob, knob_value(change["baseline"]), knob_value(change["value"])]
+            for knob, change in view["changes"].items()
+        )
         print_table(("knob", "baseline", "this trial"), rows)
     if view["measurement"] is not None:
         print_facts(_measured_facts(view["measurement"], view["windows"]))
@@ -131,10 +133,10 @@ def _show_trial(view: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _trial_facts(trial: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "trial", f"{trial['number']} ({trial['outcome'] or IN_FLIGHT})"
+    yield "trial", f"{trial['number']} ({_outcome(trial['outcome'] or IN_FLIGHT)})"
     yield "ranks", str(trial["num_ranks"])
     yield "plan", changes_text(trial)
-    yield "purpose", trial["purpose"]
+    yield "tried as", kind(trial["purpose"])
     yield "reason", trial["reason"]
     if trial["error"] is not None:
         yield "error", f"{trial['error']} (in {trial['phase']})"

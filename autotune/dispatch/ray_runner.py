@@ -21,7 +21,7 @@ from autotune.errors import ClusterError
 from autotune.search_space.hardware import Hardware
 from autotune.trials.cause import Cause
 from autotune.trials.request import RankPlace, TrialRequest
-from autotune.trials.result import Outcome
+from autotune.trials.result import Outcome, Phase
 
 DEFAULT_ENTRY = "autotune.trials.rank:run_trial"
 COMMAND_ENTRY = "autotune.trials.command.launch:run_command"
@@ -214,6 +214,10 @@ class RayRunner:
     def _finish(self, trial: RunningTrial) -> Finished:
         self._running.remove(trial)
         return Finished(request=trial.request, result=trial.conclude(self._clock.now()))
+
+    def phases(self) -> dict[int, Phase]:
+        """Return the phase of each running trial, that of its first rank, by its number."""
+        return {trial.request.number: trial.ranks[0].phase for trial in self._running}
 
     def cancel(self, number: int, cause: Cause) -> None:
         """Stop a running trial; `wait` returns it with the outcome `cancelled` and `cause`."""

@@ -107,6 +107,14 @@ class ReplayRunner:
         self._running = [played for played in self._running if played not in ended]
         return [Finished(request=played.request, result=played.result) for played in ended]
 
+    def phases(self) -> dict[int, Phase]:
+        """Return the phase of each running trial by its number."""
+        now = self._clock.now()
+        return {
+            played.request.number: _phase_after(now - played.started_at, played.result)
+            for played in self._running
+        }
+
     def cancel(self, number: int, cause: Cause) -> None:
         """Stop a running trial; `wait` returns it with the outcome `cancelled` and `cause`."""
         for played in [p for p in self._running if p.request.number == number]:

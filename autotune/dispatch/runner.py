@@ -6,7 +6,7 @@ from typing import Protocol
 from autotune.search_space.hardware import Hardware
 from autotune.trials.cause import Cause
 from autotune.trials.request import TrialRequest
-from autotune.trials.result import TrialResult
+from autotune.trials.result import Phase, TrialResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,9 @@ class Runner(Protocol):
 
     def wait(self, timeout_s: float) -> list[Finished]:
         """Wait up to `timeout_s` for a trial to end; return those that have ended, if any."""
+
+    def phases(self) -> dict[int, Phase]:
+        """Return the phase of each running trial by its number."""
 
     def cancel(self, number: int, cause: Cause) -> None:
         """Stop a running trial; `wait` returns it with the outcome `cancelled` and `cause`."""

@@ -6,6 +6,9 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.export.values import split_plan
+from autotune.report.conclusion import explained_changes, headline, why_lines
+from autotune.report.verdict import verdict_of
+from autotune.report.why import why_of
 from autotune.search_space.command import Command
 from autotune.search_space.plan import Plan, Value
 from autotune.storage.figures import Interval, PlanFigures
@@ -37,7 +40,9 @@ class PlanFile:
         how: how the numbers were measured, in words.
         baseline: the user's own configuration.
         baseline_figures: what it gave.
-        changes: for each changed knob the reason, or what the change is worth, in words.
+        verdict: whether the winner is better for sure, and by how much, in words.
+        why: what its settings are worth, a line for each, in the order of the waterfall.
+        changes: for each changed knob what it is worth and what it does, in words.
         remarks: sentences that the user must read.
         objective: the name of the objective, and its options.
         workload_path, workload_hash: the workload's file, and the hash of its contents.
@@ -51,6 +56,8 @@ class PlanFile:
     speedup: Interval | None = None
     confirmed: bool = False
     how: str | None = None
+    verdict: str | None = None
+    why: tuple[str, ...] = ()
     baseline: Plan | None = None
     baseline_figures: PlanFigures = field(default_factory=PlanFigures)
     changes: Mapping[str, str] = field(default_factory=dict)
@@ -76,14 +83,14 @@ def read_plan_file(store: SqlStore, run: RunRecord, number: int | None) -> PlanF
         NotFoundError: when it has no such trial.
     """
     if number is None:
-        return plan_file_of(run)
+        return plan_file_of(run, store.trials_for(run.id, list(Purpose)))
     return plan_file_of_trial(
         run, store.trial(run, number), store.trials_for(run.id, [Purpose.BASELINE])
     )
 
 
-def plan_file_of(run: RunRecord) -> PlanFile:
-    """Return the plan file of a run's winner.
+def plan_file_of(run: RunRecord, trials: Sequence[TrialRecord]) -> PlanFile:
+    """Return the plan file of a run's winner, given all trials of the run.
 
     Raises:
         UsageError: when the run has no winner.
@@ -94,6 +101,7 @@ def plan_file_of(run: RunRecord) -> PlanFile:
             f"run {run.name} is {run.state.value} and has no winner; "
             f"{_HOW_TO_GET_A_WINNER[run.state]}, or name one of its trials with --trial N"
         )
+    verdict, why = verdict_of(run, trials), why_of(run, trials)
     return PlanFile(
         plan=winner.plan,
         ranks=run.new.num_ranks,
@@ -101,9 +109,11 @@ def plan_file_of(run: RunRecord) -> PlanFile:
         speedup=winner.speedup,
         confirmed=winner.confirmed,
         how=winner.how,
+        verdict=headline(verdict) if verdict else None,
+        why=why_lines(why) if why else (),
         baseline=run.new.baseline,
         baseline_figures=winner.baseline,
-        changes=winner.changes,
+        changes=explained_changes(winner.changes, why),
         remarks=winner.remarks,
         objective=run.new.objective,
         **_origin(run),

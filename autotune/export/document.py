@@ -48,6 +48,7 @@ def to_document(file: PlanFile) -> dict[str, Any]:
                 **file.own.to_dict(),
                 **speedup_to_dict(file.speedup),
                 "confirmed": file.confirmed,
+                "verdict": file.verdict,
                 "how": file.how,
             },
             "baseline": {
@@ -83,6 +84,7 @@ def from_document(document: Any) -> PlanFile:
         speedup=_speedup(result),
         confirmed=result.get("confirmed") is True,
         how=result.get("how"),
+        verdict=result.get("verdict"),
         baseline=_baseline(baseline),
         baseline_figures=_figures(baseline),
         changes=_mapping(sections, "changes"),

@@ -29,7 +29,9 @@ def _title(file: PlanFile) -> Iterator[str]:
 def _results(file: PlanFile) -> Iterator[str]:
     if file.objective:
         yield f"Objective: {objective_from(file.objective).words}."
-    if file.baseline is not None and file.plan == file.baseline:
+    if file.verdict is not None:
+        yield f"{file.verdict}."
+    elif file.baseline is not None and file.plan == file.baseline:
         yield "It is the baseline: nothing better was confirmed, so keep your own configuration."
     elif file.speedup is not None:
         ratio, certainty = file.speedup.ratio, _certainty(file.speedup)
@@ -40,6 +42,9 @@ def _results(file: PlanFile) -> Iterator[str]:
         yield f"{file.own.throughput:,.1f} samples/s{against}."
     if file.how:
         yield f"Measured by: {file.how.rstrip('.')}."
+    if file.why:
+        yield "Why it is faster, factors that multiply to the whole:"
+        yield from (f"    {line}" for line in file.why)
     yield from file.remarks
 
 

@@ -4,12 +4,14 @@ The shapes are kept: keys are only added. Times are ISO 8601 in UTC, durations `
 sizes `*_bytes`, throughputs samples per second; unknown is null, and so is every NaN.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from autotune.report.verdict import Verdict
+from autotune.report.why import Why
 from autotune.report.words import command_line
 from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
@@ -17,6 +19,14 @@ from autotune.storage.query import QueryResult
 from autotune.storage.records import RunRecord, TrialRecord, Winner
 from autotune.trials.numerics_report import NumericsReport
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """What a run's trials say about its winner; `why` is None where the baseline is kept."""
+
+    verdict: Verdict
+    why: Why | None
 
 
 def run_view(run: RunRecord) -> dict[str, Any]:
@@ -133,22 +143,55 @@ def trial_detail_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
     return {**trial_view(trial, baseline), **_strict(detail)}
 
 
+def verdict_view(verdict: Verdict) -> dict[str, Any]:
+    """Return the verdict on a run.
+
+    Keys: the fields of `Verdict`, with `disqualified` as a list of the fields of `Disqualified`.
+    """
+    return _strict(_plain(verdict))
+
+
+def why_view(why: Why) -> dict[str, Any]:
+    """Return why a winner is better.
+
+    Keys: the fields of `Why`, with `shares` and `path` as lists of the fields of `Share` and
+    `Stop`, and `factor`.
+    """
+    return _strict({**_plain(why), "factor": why.factor})
+
+
+def _plain(value: Any) -> Any:
+    """Return the dataclass with plans as mappings and tuples as lists."""
+    if isinstance(value, Plan):
+        return dict(value.values)
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
 def run_detail_view(
     run: RunRecord,
+    conclusion: Conclusion | None,
     outcomes: dict[str, int],
     front: Sequence[TrialRecord],
     diagnosed: Sequence[TrialRecord],
 ) -> dict[str, Any]:
     """Return a run and what its trials say together.
 
-    Keys: `run` (see `run_view`), `outcomes` (`{outcome: number of trials}`, "in flight" for
+    Keys: `run` (see `run_view`), `verdict` (see `verdict_view`) and `why` (see `why_view`), each
+    null where there is none, `outcomes` (`{outcome: number of trials}`, "in flight" for
     those that have not ended), `front` (a list of `trial_view`, each with `is_winner`, whether
     its plan is the winner's: the trials that no other beats in throughput without more memory,
     fastest first), `diagnoses` (see `diagnoses`).
     """
     baseline, winner = run.new.baseline, run.winner and run.winner.plan
+    why = conclusion and conclusion.why
     return {
         "run": run_view(run),
+        "verdict": conclusion and verdict_view(conclusion.verdict),
+        "why": why and why_view(why),
         "outcomes": outcomes,
         "front": [
             {**trial_view(trial, baseline), "is_winner": trial.plan == winner} for trial in front
@@ -186,6 +229,11 @@ def query_view(result: QueryResult) -> dict[str, Any]:
     """
     rows = [[json_value(value) for value in row] for row in result.rows]
     return {"columns": list(result.columns), "rows": rows, "truncated": result.truncated}
+
+
+def query_objects(result: QueryResult) -> list[dict[str, Any]]:
+    """Return what a query gave as an object for each row; of columns of one name, the last."""
+    return [dict(zip(result.columns, map(json_value, row), strict=True)) for row in result.rows]
 
 
 def json_value(value: Any) -> Any:

@@ -3,12 +3,34 @@
 from collections.abc import Sequence
 from typing import Any
 
-from autotune.report.as_json import run_detail_view, trial_detail_view, trial_view
+from autotune.report.as_json import (
+    Conclusion,
+    run_detail_view,
+    trial_detail_view,
+    trial_view,
+)
+from autotune.report.verdict import verdict_of
+from autotune.report.why import why_of
 from autotune.report.words import commands_to_measure_again
-from autotune.storage.records import RunRecord
+from autotune.storage.records import RunRecord, TrialRecord
 from autotune.storage.selection import Condition, count_trials, select_trials
 from autotune.storage.sql import SqlStore
 from autotune.trials.result import Purpose
+
+
+def read_conclusion(store: SqlStore, run: RunRecord) -> Conclusion | None:
+    """Return the verdict on a run and why its winner is better, None before it has a winner."""
+    if run.winner is None:
+        return None
+    return conclusion_of(run, store.trials_for(run.id, list(Purpose)))
+
+
+def conclusion_of(run: RunRecord, trials: Sequence[TrialRecord]) -> Conclusion | None:
+    """Return the same, given all trials of the run."""
+    verdict = verdict_of(run, trials)
+    if verdict is None:
+        return None
+    return Conclusion(verdict=verdict, why=why_of(run, trials))
 
 
 def read_run(store: SqlStore, run: RunRecord) -> dict[str, Any]:
@@ -19,7 +41,8 @@ def read_run(store: SqlStore, run: RunRecord) -> dict[str, Any]:
     statistics = store.statistics(run)
     front = store.some_trials(run.id, [point.number for point in statistics.front()])
     diagnosed = store.trials_for(run.id, [Purpose.BASELINE, Purpose.CONFIRM])
-    return run_detail_view(run, statistics.outcomes(), front, diagnosed)
+    conclusion = read_conclusion(store, run)
+    return run_detail_view(run, conclusion, statistics.outcomes(), front, diagnosed)
 
 
 def read_trials(

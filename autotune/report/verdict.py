@@ -21,6 +21,8 @@ MOST_SPREAD = 10.0
 
 # An interval that holds 1 and reaches this far does not say that there is no gain.
 _MAY_GAIN = 1.1
+# From this ratio on, a trial was faster than another by more than processes usually differ.
+_CLEARLY_FASTER = 1.03
 
 
 class Word(enum.StrEnum):
@@ -65,6 +67,14 @@ class Disqualified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A trial with its samples per second."""
+
+    trial: int
+    throughput: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The verdict on a run that ended.
 
@@ -76,10 +86,16 @@ class Verdict:
             baseline is kept.
         low, high: its 95 % interval; None where it is not known: one process each was measured, or
             the interval is wider than tenfold.
+        memory: the winner's peak over the baseline's; None where it is unknown, or the baseline is
+            kept.
+        train: the same of the time to train, where that is the objective.
+        objective: what the run optimised.
         kept_baseline: the advice is to keep the user's own configuration.
         plan: the plan whose speed-up this is; None where no other plan was measured.
         rests_on: how the numbers were measured, in words.
         disqualified: plans that were faster than the baseline and may not win, fastest first.
+        not_confirmed: the fastest trial that was faster than the winner and was not measured
+            again; None where there is none, or another objective decides.
     """
 
     word: Word
@@ -87,10 +103,14 @@ class Verdict:
     speedup: float | None
     low: float | None
     high: float | None
+    memory: float | None
+    train: float | None
+    objective: ObjectiveName
     kept_baseline: bool
     plan: Plan | None
     rests_on: str
     disqualified: tuple[Disqualified, ...] = ()
+    not_confirmed: Measured | None = None
 
 
 def verdict_of(run: RunRecord, trials: Sequence[TrialRecord]) -> Verdict | None:
@@ -107,7 +127,7 @@ def verdict_of(run: RunRecord, trials: Sequence[TrialRecord]) -> Verdict | None:
     out = _faster(disqualified(run, trials), baseline)
     if run.winner.kept_baseline:
         return _on_baseline(run, run.winner, done, baseline, out)
-    return _on_winner(run, run.winner, out)
+    return _on_winner(run, run.winner, done, out)
 
 
 def disqualified(run: RunRecord, trials: Sequence[TrialRecord]) -> tuple[Disqualified, ...]:
@@ -187,11 +207,13 @@ def _faster(found: Sequence[Disqualified], baseline: Done | None) -> tuple[Disqu
     return tuple(out for out in found if (out.throughput or 0.0) > least)
 
 
-def _on_winner(run: RunRecord, winner: Winner, out: tuple[Disqualified, ...]) -> Verdict:
+def _on_winner(
+    run: RunRecord, winner: Winner, done: Sequence[Done], out: tuple[Disqualified, ...]
+) -> Verdict:
     speedup = winner.speedup or _ratio(winner)
     low, high = _known_interval(speedup)
     # A plan that is to need less memory may be slower.
-    is_for_speed = run.new.objective["name"] != ObjectiveName.MEMORY.value
+    is_for_speed = _objective(run) is not ObjectiveName.MEMORY
     is_sure = winner.confirmed and low is not None and (low > 1.0 or not is_for_speed)
     return Verdict(
         word=Word.CONFIRMED if is_sure else Word.UNCERTAIN,
@@ -199,11 +221,30 @@ def _on_winner(run: RunRecord, winner: Winner, out: tuple[Disqualified, ...]) ->
         speedup=speedup.ratio if speedup else None,
         low=low,
         high=high,
+        memory=_over(winner.own.memory_bytes, winner.baseline.memory_bytes),
+        train=_over(winner.own.train_s, winner.baseline.train_s),
+        objective=_objective(run),
         kept_baseline=False,
         plan=winner.plan,
         rests_on=winner.how.rstrip("."),
         disqualified=out,
+        not_confirmed=_faster_but_not_confirmed(run, winner, done, out),
     )
+
+
+def _faster_but_not_confirmed(
+    run: RunRecord, winner: Winner, done: Sequence[Done], out: Sequence[Disqualified]
+) -> Measured | None:
+    """Return the fastest trial that the winner was not compared with, if it was faster."""
+    if _objective(run) is not ObjectiveName.THROUGHPUT or not winner.own.throughput:
+        return None
+    again = {trial.plan for trial in done if trial.purpose is Purpose.CONFIRM}
+    never = again | {winner.plan} | {other.plan for other in out}
+    found = [trial for trial in done if trial.is_measured and trial.plan not in never]
+    fastest = max(found, key=lambda trial: trial.throughput, default=None)
+    if fastest is None or fastest.throughput < _CLEARLY_FASTER * winner.own.throughput:
+        return None
+    return Measured(trial=fastest.number, throughput=fastest.throughput)
 
 
 def _on_baseline(
@@ -222,7 +263,7 @@ def _on_baseline(
             best = _Other(
                 out[0].plan, Interval(ratio=(out[0].throughput or 0) / baseline.throughput)
             )
-    is_for_speed = run.new.objective["name"] == ObjectiveName.THROUGHPUT.value
+    is_for_speed = _objective(run) is ObjectiveName.THROUGHPUT
     shown = best.speedup if best and (is_for_speed or word is Word.REJECTED) else None
     low, high = _known_interval(shown)
     return Verdict(
@@ -231,6 +272,9 @@ def _on_baseline(
         speedup=shown.ratio if shown else None,
         low=low,
         high=high,
+        memory=None,
+        train=None,
+        objective=_objective(run),
         kept_baseline=True,
         plan=best.plan if best else None,
         rests_on=winner.how.rstrip("."),
@@ -250,7 +294,7 @@ def _word_for_kept(best: _Other | None, run: RunRecord) -> Word:
     if best is None:
         return Word.UNCERTAIN
     # By other objectives a plan that is faster for sure may be no gain.
-    if run.new.objective["name"] != ObjectiveName.THROUGHPUT.value:
+    if _objective(run) is not ObjectiveName.THROUGHPUT:
         return Word.NO_GAIN
     low, high = best.speedup.low, best.speedup.high
     if low is None or high is None:
@@ -274,6 +318,15 @@ def _best_other(
     plans = dict.fromkeys(trial.plan for trial in again)
     found = [_Other(plan, speedup_of(plan, baseline, done).interval) for plan in plans]
     return max(found, key=lambda other: other.speedup.ratio)
+
+
+def _objective(run: RunRecord) -> ObjectiveName:
+    return ObjectiveName(run.new.objective["name"])
+
+
+def _over(own: float | None, baseline: float | None) -> float | None:
+    """Return the ratio of two figures, None where one is unknown."""
+    return own / baseline if own and baseline else None
 
 
 def _ratio(winner: Winner) -> Interval | None:

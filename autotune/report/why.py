@@ -232,19 +232,33 @@ def _figure(trial: TrialRecord, *, is_memory: bool) -> float | None:
 def _seen(trials: Iterable[TrialRecord], *, is_memory: bool) -> list[_Seen]:
     """Return each plan with the mean of its measurements and the variance of that mean."""
     logs: dict[Plan, list[float]] = defaultdict(list)
-    raced: set[Plan] = set()
+    own: dict[Plan, list[float]] = defaultdict(list)
     for trial in trials:
         figure = _figure(trial, is_memory=is_memory)
         if figure and math.isfinite(figure):
             logs[trial.plan].append(math.log(figure))
-            if trial.result and trial.result.measurement and trial.result.measurement.raced:
-                raced.add(trial.plan)
+            own[trial.plan].append(0.0 if is_memory else _own_variance(trial))
     between = _process_variance(logs.values())
-    extra = dict.fromkeys(raced, _RACED_STD**2)
     return [
-        _Seen(plan, statistics.fmean(found), between / len(found) + extra.get(plan, 0.0))
+        _Seen(
+            plan,
+            statistics.fmean(found),
+            (between + statistics.fmean(own[plan])) / len(found),
+        )
         for plan, found in logs.items()
     ]
+
+
+def _own_variance(trial: TrialRecord) -> float:
+    """Return the variance of a trial's log throughput by its windows and by stopping early."""
+    assert trial.result is not None
+    measured = trial.result.measurement
+    assert measured is not None
+    raced = _RACED_STD**2 if measured.raced else 0.0
+    low, high = measured.throughput_low, measured.throughput_high
+    if not (0 < low <= high < math.inf):
+        return raced
+    return float(raced + (measured.log_half_width / _SURE) ** 2)
 
 
 def _process_variance(repeats: Iterable[Sequence[float]]) -> float:

@@ -9,16 +9,53 @@ from autotune.search_space.command import ACCUMULATION_FLAGS, BATCH_FLAGS, Comma
 from autotune.search_space.plan import Value, spell
 from autotune.storage.location import locate
 from autotune.storage.records import RunRecord
+from autotune.storage.statistics import IN_FLIGHT
+from autotune.trials.result import Outcome, Phase, Purpose
 from autotune.units import gib as number_of_gib
 from autotune.units import size_in_words
 
 UNKNOWN = "-"  # stands for None
+
+_KINDS = {
+    Purpose.BASELINE: "baseline",
+    Purpose.PRESET: "first guess",
+    Purpose.LADDER: "batch",
+    Purpose.NEIGHBOUR: "variation",
+    Purpose.SAMPLER: "sample",
+    Purpose.CONFIRM: "measured again",
+    Purpose.ABLATE: "what is it worth",
+    Purpose.MEASURE: "one plan",
+    Purpose.NUMERICS: "check of numerics",
+}
+_ENDINGS = {
+    Outcome.OK: "ok",
+    Outcome.OOM: "out of memory",
+    Outcome.TIMEOUT: "timed out",
+    Outcome.COMPILE_ERROR: "compile error",
+    Outcome.CRASH: "crashed",
+    Outcome.DIVERGED: "diverged",
+    Outcome.INVALID: "invalid",
+    Outcome.INFRA: "machine lost",
+    Outcome.CANCELLED: "cancelled",
+}
+_PHASES = {
+    Phase.START: "starting",
+    Phase.RENDEZVOUS: "ranks meet",
+    Phase.BUILD: "building",
+    Phase.FIRST_STEP: "first step",
+    Phase.WARM_UP: "warming up",
+    Phase.MEASURE: "measuring",
+    Phase.DIAGNOSE: "looking at what limits it",
+    Phase.COMPARE: "comparing steps",
+}
 
 
 def cell(value: object) -> str:
     """Return any value from the store as text on one line, for a cell of a table."""
     if value is None:
         return UNKNOWN
+    if isinstance(value, bool):
+        return spell(value)
     return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
 
 
@@ -31,7 +68,7 @@ def samples(throughput: float | None) -> str:
     """Return a throughput in samples per second, with four significant digits or more."""
     if throughput is None:
         return UNKNOWN
-    return f"{throughput:.0f}" if throughput >= 1000 else f"{throughput:.4g}"
+    return f"{throughput:,.0f}" if throughput >= 1000 else f"{throughput:.4g}"
 
 
 def gib(num_bytes: int | None) -> str:
@@ -91,6 +128,23 @@ def verdict(winner: dict[str, Any]) -> str:
     return f"{word} {speedup(winner)}, 95 % interval. {winner['how']}"
 
 
+def kind(purpose: str) -> str:
+    """Return what a trial is for, in words: `first guess`."""
+    return _KINDS[Purpose(purpose)]
+
+
+def ending(outcome: Outcome | None, *, raced: bool = False) -> str:
+    """Return how a trial ended, in words: `out of memory`."""
+    if outcome is None:
+        return IN_FLIGHT
+    return "cut short" if raced else _ENDINGS[outcome]
+
+
+def phase_words(phase: Phase) -> str:
+    """Return what a running trial does, in words: `first step`."""
+    return _PHASES[phase]
+
+
 def numerics(report: dict[str, Any]) -> str:
     """Return the result of a numerics check: how single steps compare with the reference's."""
     if report["unchecked"]:
@@ -120,13 +174,12 @@ def commands_to_measure_again(run: RunRecord, number: int, storage: str | None) 
 
 
 def commands_after(run: RunRecord, file: str, storage: str | None) -> list[str]:
-    """Return the commands that show a finished run and measure the plan file it wrote."""
+    """Return the two commands after a run: one that uses its plan file, one that shows it."""
     show = shlex.join(["autotune", "show", run.name, *_storage_option(storage)])
     command = _command_of(run)
     if command is None:
-        return [show, _measure_command(run, file)]
-    train = shlex.join(["autotune", "exec", "--plan", file, "--", *command.argv])
-    return [show, train, _measure_command(run, file)]
+        return [_measure_command(run, file), show]
+    return [shlex.join(["autotune", "exec", "--plan", file, "--", *command.argv]), show]
 
 
 def _storage_option(storage: str | None) -> list[str]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autotune.agent.conclusion.conclude import conclude
-from autotune.agent.conclusion.explain import changes, remarks
+from autotune.agent.conclusion.explain import reasons, remarks
 from autotune.agent.proposers.reasons import why_faster
 from autotune.agent.proposers.sampler import Sampler
 from autotune.agent.stopping import nothing_promising
@@ -14,15 +14,6 @@ from tests.agent.histories import CRASH, history
 from tests.agent.world import GPT, GPU, ok
 
 BATCHES = ({}, {"batch_size": 32})
-
-
-def test_a_trial_that_crashed_brought_nothing():
-    """A setting of the winner came with the first trial that measured it."""
-    setting = {"precision": "bf16"}
-    winner = {**setting, "optimizer_impl": "fused"}
-    seen = history(({}, ok(50.0)), (setting, CRASH), (winner, ok(300.0)))
-    told = changes(seen.space.plan(winner), seen)
-    assert "came with trial 3" in told["precision"]
 
 
 def test_what_needs_no_check_does_not_speak_for_the_batch():
@@ -46,7 +37,7 @@ def test_accumulation_is_explained_as_what_it_is():
     """It follows from the batch, in the reasons of trials as in the winner's table."""
     space = build_space(replace(GPT, global_batch_size=64), GPU)
     seen = history(({}, ok(50.0)), ({"batch_size": 64}, ok(300.0)), space=space)
-    told = changes(space.plan({"batch_size": 64}), seen)["accumulation"]
+    told = reasons(space.plan({"batch_size": 64}), seen)["accumulation"]
     assert told == BY_NAME["accumulation"].reasons.why(1, 4)
     assert "micro-batches" in told
     assert "GLOBAL_BATCH_SIZE" in told

@@ -186,7 +186,7 @@ def test_export_for_another_tool(tool, concluded, export):
     assert out.startswith(f"written: {path.name}, for ")
     assert "bf16" in path.read_text() or "bfloat16" in path.read_text()
     if path.suffix != ".json":
-        assert "1.50 times the speed of the baseline (95 % interval" in path.read_text()
+        assert "1.50 times as fast as your baseline (95 % interval" in path.read_text()
         assert export("first", "--for", tool)[0] == 0
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autotune.agent.conclusion.explain import baseline_remarks, changes, remarks
+from autotune.agent.conclusion.explain import baseline_remarks, reasons, remarks
 from autotune.agent.conclusion.finalists import Confirmed, choose, confirmed, disqualified
 from autotune.agent.done import Done
 from autotune.agent.history import History, conclusive
@@ -56,7 +56,7 @@ def unconfirmed(history: History, why: str) -> Winner:
         baseline=_stored(theirs, history.objective),
         how="one process each, in the search"
         + ("" if best is baseline else "; the fastest of many looks faster than it is"),
-        changes={} if best is baseline else changes(best.plan, history),
+        changes={} if best is baseline else reasons(best.plan, history),
         remarks=(why, *remarks(best.plan, history)),
     )
     return _with_outcome(winner, own, theirs, history)
@@ -72,7 +72,7 @@ def _confirmed_winner(entry: Confirmed, history: History) -> Winner:
         own=_stored(entry.figures, history.objective),
         baseline=replace(baseline, throughput=_throughput_of_baseline(entry)),
         how=entry.speedup.how,
-        changes=changes(entry.plan, history),
+        changes=reasons(entry.plan, history),
         remarks=(
             *_uncertainty_remarks(entry, history),
             *remarks(entry.plan, history),
@@ -84,9 +84,8 @@ def _confirmed_winner(entry: Confirmed, history: History) -> Winner:
 
 def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) -> Winner:
     """Return the baseline as the winner, with what the best confirmed plan gave instead."""
-    interval = f"{best.speedup.ratio:.3f} [{best.speedup.low:.3f}, {best.speedup.high:.3f}]"
     shown = describe_diff(best.plan, baseline.plan)
-    why = f"keep your baseline: the best other plan ({shown}) is {interval} times as fast"
+    why = f"keep your baseline: the best other plan is {shown}"
     if history.verdicts.is_suspect(best.plan) and best.speedup.low > 1.0:
         why += (
             f", but another plan with precision={best.plan['precision']} failed its check of the "
@@ -118,8 +117,8 @@ def _uncertainty_remarks(entry: Confirmed, history: History) -> tuple[str, ...]:
         return ()
     own, baseline = (_range(plan, history) for plan in (entry.plan, history.reference))
     words = (
-        f"this is uncertain, as processes of one plan differ here: the baseline gave {baseline}, "
-        f"the plan beside it {own}; try again with nothing else running, or with a longer --budget"
+        f"by how much is not known well: the baseline gave {baseline}, the plan beside it {own}; "
+        "try again with nothing else running, or with a longer --budget"
     )
     return (words,)
 
@@ -128,7 +127,9 @@ def _range(plan: Plan, history: History) -> str:
     found = [
         trial.throughput for trial in history.done if trial.plan == plan and trial.is_measured
     ]
-    return f"{min(found):,.4g} to {max(found):,.4g} samples/s in {len(found)} of them"
+    ends = " to ".join(f"{x:,.0f}" if x >= 1000 else f"{x:.4g}" for x in (min(found), max(found)))
+    processes = "one process" if len(found) == 1 else f"{len(found)} processes"
+    return f"{ends} samples/s in {processes}"
 
 
 def _kept_baseline(

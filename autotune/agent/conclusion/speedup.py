@@ -88,10 +88,12 @@ def _from_one_round(plan: Plan, baseline: Done, done: Sequence[Done]) -> Speedup
     # Until the baseline has one, it is compared by its first process, which no selection by speed
     # has biased.
     theirs = _first_measured(own if conclusive(own) else [baseline])
-    pairs = [(ours, before[plan])]
-    if any(trial.is_measured for trial in own):
-        pairs.append((theirs, before[baseline.plan]))
-    moves = [math.log(now.throughput / then.throughput) for now, then in pairs]
+    moved = [ours, theirs] if any(trial.is_measured for trial in own) else [ours]
+    moves = [
+        math.log(now.throughput / before[now.plan].throughput)
+        for now in moved
+        if now.plan in before
+    ]
     # Each move is the log ratio of two processes, so it has twice the variance of one.
     seen = sum(move**2 / 2 for move in moves)
     degrees = len(moves) + _USUAL_DEGREES
@@ -99,7 +101,7 @@ def _from_one_round(plan: Plan, baseline: Done, done: Sequence[Done]) -> Speedup
     factor = student_t(degrees, max(1, len({trial.plan for trial in again}) - 1))
     windows = math.hypot(*(_measurement(trial).log_half_width for trial in (ours, theirs)))
     how = "one fresh process each, time allowed no second round"
-    if len(moves) == 1:
+    if len(moved) == 1:
         how = "a fresh process of the plan beside the baseline's first one, time allowed no more"
     return around(
         math.log(ours.throughput / theirs.throughput),

@@ -107,11 +107,6 @@ class LeastMemory(Objective):
             return None
         return f"it gives {_rate(own)} samples/s, and {self._floor_words} was asked for"
 
-    def _saving(self, own: Figures, without: Figures) -> float | None:
-        if not own.memory_bytes or not without.memory_bytes:
-            return None
-        return own.memory_bytes / without.memory_bytes
-
     def options(self) -> dict[str, Any]:
         """Return the least throughput allowed, or its share of the baseline's."""
         if self.min_share is not None:

@@ -137,19 +137,9 @@ class Objective(ABC):
     def outcome(self, own: Figures, baseline: Figures) -> str | None:
         """Return in words what a winner gives and the baseline did; None: the speed-up."""
 
-    def effect(self, own: Figures, without: Figures) -> str:
-        """Return in words what a plan gains over the plan without one of its settings."""
-        speed = f"{own.throughput / without.throughput - 1:+.1%}"
-        ratio = self._saving(own, without)
-        return speed if ratio is None else f"{ratio - 1:+.1%}{self.less_of}, {speed} speed"
-
     def promise(self, ratio: float) -> str:
         """Return in words the expected gain of a plan with `ratio` times the best value."""
         return f"{1 / ratio - 1 if self.less_of else ratio - 1:+.0%}{self.less_of} expected"
-
-    def _saving(self, own: Figures, without: Figures) -> float | None:
-        """Return the ratio of what `less_of` names in two plans, None if nothing or unknown."""
-        return None
 
     @abstractmethod
     def why_kept(self, fastest: Figures, baseline: Figures) -> str:

@@ -86,9 +86,6 @@ class TimeToTrain(Objective):
             "configuration, start-up and compilation included"
         )
 
-    def _saving(self, own: Figures, without: Figures) -> float | None:
-        return self.train_s(own) / self.train_s(without)
-
     def options(self) -> dict[str, Any]:
         """Return the number of samples."""
         return {"train_samples": round(self.samples)}

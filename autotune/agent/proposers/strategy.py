@@ -1,7 +1,9 @@
 """Asks the proposers in their order and drops the proposals that the gate refuses."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+from autotune.agent.forecast.durations import expected_s
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
 from autotune.agent.proposers.baseline import next_baseline
@@ -12,6 +14,14 @@ from autotune.trials.result import Purpose
 
 # Ratio of two expected gains from which the larger one is preferred for its own sake.
 _MUCH_LARGER = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Unaffordable:
+    """A plan that was not tried for lack of time, in words, and the seconds that it would take."""
+
+    words: str
+    trial_s: float
 
 
 class Strategy:
@@ -27,9 +37,9 @@ class Strategy:
         hardware: Hardware,
         proposers: Callable[[History], Sequence[Proposer]],
     ) -> None:
-        self._gate = Gate(hardware=hardware)
+        self._gate, self._hardware = Gate(hardware=hardware), hardware
         self._proposers = proposers
-        self._unaffordable: dict[Plan, str] = {}
+        self._unaffordable: dict[Plan, Unaffordable] = {}
 
     def next(self, history: History, left: TimeLeft) -> Proposal | None:
         """Return the next search trial, None when nothing is left to try in the time left.
@@ -74,12 +84,14 @@ class Strategy:
         )
         if objection is Objection.TIME and proposal.purpose is not Purpose.SAMPLER:
             change = describe_diff(proposal.plan, history.best.plan)
-            self._unaffordable[proposal.plan] = f"{change} on top of trial {history.best.number}"
+            words = f"{change} on top of trial {history.best.number}"
+            trial_s = max(proposal.trial_s, expected_s(proposal.plan, history, self._hardware))
+            self._unaffordable[proposal.plan] = Unaffordable(words, trial_s)
         return objection is None
 
-    def unaffordable(self, history: History) -> list[str]:
-        """Return in words the plans that were not tried for lack of time."""
-        return [words for plan, words in self._unaffordable.items() if plan not in history.tried]
+    def unaffordable(self, history: History) -> list[Unaffordable]:
+        """Return the plans that were not tried for lack of time."""
+        return [found for plan, found in self._unaffordable.items() if plan not in history.tried]
 
 
 def _gain(proposal: Proposal) -> float:

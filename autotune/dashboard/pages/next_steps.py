@@ -1,6 +1,6 @@
 """What to do after a run: the commands, and the lines that train with its winner."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import dash_mantine_components as dmc
 from dash.development.base_component import Component
@@ -10,19 +10,23 @@ from autotune.export.contents import plan_file_of
 from autotune.export.header import start_line, training_lines
 from autotune.report.next_steps import export_command, longer_run_command
 from autotune.report.verdict import Verdict, Word
-from autotune.storage.records import RunRecord
+from autotune.storage.records import RunRecord, TrialRecord
 from autotune.storage.sql import SqlStore
 
 FILE = "plan.yaml"
 
 
-def next_steps(store: SqlStore, run: RunRecord, verdict: Verdict) -> Component:
+def next_steps(
+    store: SqlStore, run: RunRecord, trials: Sequence[TrialRecord], verdict: Verdict
+) -> Component:
     """Return the section that says what to do next."""
-    steps = list(_steps(store, run, verdict))
+    steps = list(_steps(store, run, trials, verdict))
     return parts.section("What to do next", dmc.Stack(steps, gap="sm"))
 
 
-def _steps(store: SqlStore, run: RunRecord, verdict: Verdict) -> Iterator[Component]:
+def _steps(
+    store: SqlStore, run: RunRecord, trials: Sequence[TrialRecord], verdict: Verdict
+) -> Iterator[Component]:
     if verdict.kept_baseline:
         yield dmc.Text("Train as you do now. With more time, the search may find more:")
         yield parts.commands([longer_run_command(run)])
@@ -34,7 +38,7 @@ def _steps(store: SqlStore, run: RunRecord, verdict: Verdict) -> Iterator[Compon
     else:
         yield dmc.Text("Write the plan file:")
     yield parts.commands([export_command(run, FILE, store.url)])
-    file = plan_file_of(run)
+    file = plan_file_of(run, trials)
     yield dmc.Text("Train with it:")
     yield parts.commands(training_lines(file, FILE))
     if (start := start_line(file)) is not None:

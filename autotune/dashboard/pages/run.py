@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 
 from autotune.agent.objectives.stored import objective_from
 from autotune.dashboard import parts
-from autotune.dashboard.pages.conclusion import conclusion, conclusion_of
+from autotune.dashboard.pages.conclusion import conclusion
 from autotune.dashboard.source import Source
 from autotune.dashboard.trial_table import (
     SHOWN,
@@ -115,8 +115,8 @@ def top(store: SqlStore, run: RunRecord, visit: Visit) -> Component:
         parts.badge(run.state.value),
         dmc.Text(f"started {visit.time(view['created_at'])}", c="dimmed", size="sm"),
     )
-    found = conclusion_of(store, run, view)
-    result = _so_far(best[-1] if best else None) if found is None else conclusion(store, found)
+    found = conclusion(store, run, view)
+    result = found or _so_far(best[-1] if best else None)
     progress = _progress(view, store.statistics(run).outcomes())
     # While a run goes on, how far it is comes first; afterwards, what it found.
     return dmc.Box([heading, *([progress, result] if found is None else [result, progress])])
