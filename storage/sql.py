@@ -231,6 +231,14 @@ class SqlStore:
             numbers = session.scalars(query.order_by(TrialRow.number)).all()
         return self.some_trials(run_id, numbers)
 
+    def in_flight(self, run_id: int) -> list[TrialRecord]:
+        """Return the run's trials that have not ended, by number."""
+        query = select(TrialRow).where(TrialRow.run_id == run_id, TrialRow.outcome.is_(None))
+        with self._database.reading() as session:
+            return [
+                trial_record(row, []) for row in session.scalars(query.order_by(TrialRow.number))
+            ]
+
     def statistics(self, run: RunRecord) -> RunStatistics:
         """Return the statistics of the run's trials, which the database computes."""
         return RunStatistics(self._database, run)

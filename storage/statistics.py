@@ -120,6 +120,11 @@ class RunStatistics:
             total, ended = session.execute(query).one()
         return total, ended
 
+    def last_end(self) -> datetime | None:
+        """Return when the latest trial ended; None before any has."""
+        with self._database.reading() as session:
+            return session.scalar(select(func.max(TrialRow.finished_at)).where(self._of_run))
+
     def num_measured(self) -> int:
         """Return how many search trials on all ranks were measured."""
         with self._database.reading() as session:

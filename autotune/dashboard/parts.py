@@ -19,7 +19,7 @@ STATE_COLOURS = {
 """Colours of a run's states and a trial's outcomes; all others are failures, in red."""
 
 
-def title(text: str, *beside: Component) -> Component:
+def title(text: str, *beside: Component | None) -> Component:
     """Return a page's heading, with the components `beside` it."""
     return dmc.Group([dmc.Title(text, order=1, size="h2"), *beside], gap="sm", mb="md")
 
@@ -29,6 +29,19 @@ def section(heading: str, *children: Child, about: str = "") -> Component:
     words = [dmc.Text(about, size="sm", c="dimmed", mb="sm")] if about else []
     inside = [dmc.Title(heading, order=2, size="h4", mb="xs"), *words, *children]
     return html.Section(dmc.Paper(inside, withBorder=True, p="md", mb="md"))
+
+
+def tile(name: str, value: str, unit: str) -> Component:
+    """Return a number with its name above and its unit, or a remark, below."""
+    return dmc.Paper(
+        [
+            dmc.Text(name, size="sm", c="dimmed"),
+            dmc.Text(value, size="xl", fw=700),
+            dmc.Text(unit, size="xs", c="dimmed"),
+        ],
+        withBorder=True,
+        p="sm",
+    )
 
 
 def badge(state: str) -> Component:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Input, Output, dcc, html, set_props
+from dash import ClientsideFunction, Input, Output, State, dcc, html, set_props
 from dash.backends._fastapi import FastAPIDashServer
 from dash.development.base_component import Component
 from fastapi import FastAPI
@@ -19,7 +19,16 @@ from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
 from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.document import ASSETS, PageDocument, tab_title
-from autotune.dashboard.pages import compare, plan_section, query, run, run_answers, runs, trial
+from autotune.dashboard.pages import (
+    compare,
+    notes,
+    plan_section,
+    query,
+    run,
+    run_answers,
+    runs,
+    trial,
+)
 from autotune.dashboard.problems import BUG_NOTE
 from autotune.dashboard.source import Source
 from autotune.dashboard.visit import Visit
@@ -35,6 +44,13 @@ THEME = {
     "defaultRadius": "md",
     "autoContrast": True,
     "luminanceThreshold": 0.179,
+}
+# The choices that are kept in the address, by the function in the browser that keeps them.
+KEPT: dict[str, list[Input | State]] = {
+    "keep_colour": [Input("colour", "value")],
+    "keep_columns": [Input("columns", "value")],
+    "keep_other": [Input("plan-other", "value")],
+    "keep_sql": [Input("ask", "n_clicks"), State("sql", "value")],
 }
 MENU = (("Runs", "/"), ("Compare", "/compare"), ("Query", "/query"))
 
@@ -96,6 +112,8 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
     app.clientside_callback(
         in_browser("load_grid"), Output("grid-ready", "data"), Input("grid-wanted", "data")
     )
+    for function, chosen in KEPT.items():
+        app.clientside_callback(in_browser(function), *chosen, prevent_initial_call=True)
     callback_in_thread(
         app,
         Output("page", "children"),
@@ -103,7 +121,7 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
         Output("title", "data"),
         Input("visit", "data"),
     )(functools.partial(_open_page, source))
-    for part in (run_answers, plan_section, compare, query):
+    for part in (run_answers, plan_section, notes, compare, query, runs):
         part.add_callbacks(app, source)
     return list(app.csp_hashes())
 

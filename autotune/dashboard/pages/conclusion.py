@@ -101,26 +101,14 @@ def _tiles(verdict: Verdict, winner: dict[str, Any]) -> list[Component]:
     own = "Baseline again" if winner["kept_baseline"] else "Winner"
     baseline_memory = f"GiB; baseline {gib(winner['baseline_memory_bytes'])} GiB"
     tiles = [
-        _tile("Baseline", samples(winner["baseline_throughput"]), "samples/s"),
-        _tile(own, samples(winner["throughput"]), "samples/s"),
-        _tile("Speed-up", _times(verdict), interval(verdict)),
-        _tile("Peak memory", gib(winner["memory_bytes"]), baseline_memory),
+        parts.tile("Baseline", samples(winner["baseline_throughput"]), "samples/s"),
+        parts.tile(own, samples(winner["throughput"]), "samples/s"),
+        parts.tile("Speed-up", _times(verdict), interval(verdict)),
+        parts.tile("Peak memory", gib(winner["memory_bytes"]), baseline_memory),
     ]
     if winner["train_s"] is not None:
         tiles.append(_time_to_train(winner))
     return tiles
-
-
-def _tile(name: str, value: str, unit: str) -> Component:
-    return dmc.Paper(
-        [
-            dmc.Text(name, size="sm", c="dimmed"),
-            dmc.Text(value, size="xl", fw=700),
-            dmc.Text(unit, size="xs", c="dimmed"),
-        ],
-        withBorder=True,
-        p="sm",
-    )
 
 
 def _times(verdict: Verdict) -> str:
@@ -130,7 +118,7 @@ def _times(verdict: Verdict) -> str:
 def _time_to_train(winner: dict[str, Any]) -> Component:
     ours, theirs = duration(winner["train_s"]), duration(winner["baseline_train_s"])
     starts = f"start-up {duration(winner['start_s'])}, {duration(winner['baseline_start_s'])}"
-    return _tile("Time to train", ours, f"baseline {theirs}; {starts}")
+    return parts.tile("Time to train", ours, f"baseline {theirs}; {starts}")
 
 
 def _won(winner: dict[str, Any]) -> Component | None:

@@ -11,6 +11,7 @@ from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
 from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.source import Source
+from autotune.dashboard.visit import Visit
 from autotune.errors import NotFoundError
 from autotune.export.contents import PlanFile, read_plan_file
 from autotune.export.formats import FORMATS
@@ -25,19 +26,24 @@ MAX_RUNS = 50  # whose winners are to compare with, the newest
 BASELINE = "baseline"
 
 
-def plan_section(store: SqlStore, run: RunRecord, trial: int | None = None) -> Component:
+def plan_section(store: SqlStore, run: RunRecord, trial: int | None, visit: Visit) -> Component:
     """Return the plan of a trial, or of the winner, with the choice of one to compare it with.
+
+    `?with=trial:2` in the address chooses it.
 
     Raises:
         UsageError: when there is no winner.
     """
     file = read_plan_file(store, run, trial)
     name = "plan" if trial is None else f"trial-{trial}"
+    choices = _others(store, run, trial)
+    asked = visit.query.get("with")
+    known = {item["value"] for group in choices for item in group.get("items", ())}
     other = dmc.Select(
         id="plan-other",
         label="Compare with",
-        data=_others(store, run, trial),
-        value=BASELINE,
+        data=choices,
+        value=asked if asked in known else BASELINE,
         searchable=True,
         allowDeselect=False,
         w=280,

@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 from autotune.agent.objectives.stored import objective_from
 from autotune.dashboard import parts
 from autotune.dashboard.pages.conclusion import conclusion
+from autotune.dashboard.pages.notes import notes_section, tags
 from autotune.dashboard.source import Source
 from autotune.dashboard.trial_table import (
     SHOWN,
@@ -18,10 +19,9 @@ from autotune.dashboard.trial_table import (
 )
 from autotune.dashboard.visit import Visit
 from autotune.report.as_json import run_view
-from autotune.report.words import cell, duration, samples
+from autotune.report.words import cell, duration
 from autotune.storage.records import RunRecord, RunState
 from autotune.storage.sql import SqlStore
-from autotune.storage.statistics import Point
 
 PULSE_MS = 1000  # between checks for something new
 BEAT_MS = 5000  # between updates of what moves with the clock alone
@@ -46,6 +46,7 @@ def page(source: Source, visit: Visit, run: str) -> Component:
         record = store.run(run)
         version = version_of(store, record)
         found = top(store, record, visit)
+        note = store.notes.of(record.id)
     return dmc.Box(
         [
             dcc.Store(id="run", data=record.id),
@@ -53,7 +54,9 @@ def page(source: Source, visit: Visit, run: str) -> Component:
             dcc.Interval(id="pulse", interval=PULSE_MS, disabled=not goes_on(record)),
             dcc.Interval(id="beat", interval=BEAT_MS, disabled=not goes_on(record)),
             html.Div(found, id="top"),
+            html.Div(id="live"),
             html.Div(id="rest"),
+            notes_section(note, record.id),
         ]
     )
 
@@ -69,7 +72,7 @@ def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Compo
     wide = {"base": 1, "lg": 2}
     return dmc.Box(
         [
-            dmc.SimpleGrid([_best(), _trade_off(list(knobs))], cols=wide),
+            dmc.SimpleGrid([_best(), _trade_off(list(knobs), visit)], cols=wide),
             parts.section("All knobs at once", html.Div(id="knob-lines"), about=ABOUT_LINES),
             parts.section("What each knob does", html.Div(id="effects"), about=ABOUT_EFFECTS),
             dmc.SimpleGrid(
@@ -109,23 +112,15 @@ def goes_on(run: RunRecord) -> bool:
 def top(store: SqlStore, run: RunRecord, visit: Visit) -> Component:
     """Return the top of the page: title, result so far, progress, and changed knobs."""
     view = run_view(run)
-    best = store.statistics(run).best_so_far()
     heading = parts.title(
         run.name,
         parts.badge(run.state.value),
+        *tags(store.notes.of(run.id)),
         dmc.Text(f"started {visit.time(view['created_at'])}", c="dimmed", size="sm"),
     )
     found = conclusion(store, run, view)
-    result = found or _so_far(best[-1] if best else None)
     progress = _progress(view, store.statistics(run).outcomes())
-    # While a run goes on, how far it is comes first; afterwards, what it found.
-    return dmc.Box([heading, *([progress, result] if found is None else [result, progress])])
-
-
-def _so_far(best: Point | None) -> Component:
-    if best is None:
-        return parts.placeholder("No trial has been measured yet.")
-    return dmc.Text(f"Best so far: {samples(best.throughput)} samples/s, measured once.", mb="md")
+    return dmc.Box([heading, found, progress])
 
 
 def _progress(run: dict[str, Any], outcomes: dict[str, int]) -> Component:
@@ -145,15 +140,27 @@ def _progress(run: dict[str, Any], outcomes: dict[str, int]) -> Component:
 
 
 def _best() -> Component:
-    return parts.section("Best so far", html.Div(id="best", className="plot"), about=ABOUT_BEST)
+    chooser = dmc.Select(
+        id="go",
+        label="Open a trial",
+        placeholder="by its number",
+        searchable=True,
+        size="xs",
+        w=280,
+        mt="xs",
+    )
+    plot = html.Div(id="best", className="plot")
+    return parts.section("Best so far", plot, chooser, about=ABOUT_BEST)
 
 
-def _trade_off(knobs: list[str]) -> Component:
+def _trade_off(knobs: list[str], visit: Visit) -> Component:
+    asked = visit.query.get("colour")
     colour = dmc.Select(
         id="colour",
         label="Colour by",
         placeholder="what the trial is",
         data=parts.choices(knobs),
+        value=asked if asked in knobs else None,
         clearable=True,
         searchable=True,
         size="xs",
@@ -169,10 +176,13 @@ def _trade_off(knobs: list[str]) -> Component:
     )
 
 
-def table(run: RunRecord, knobs: dict[str, list[Any]]) -> Component:
+def table(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Component:
     """Return the table of trials with the choice of its columns; it requests its rows itself."""
     columns = columns_of(knobs)
-    shown = [column for column in columns if column.name in SHOWN]
+    asked = visit.query.get("columns", "").split(",")
+    known = {column.name: column for column in columns}
+    shown = [known[name] for name in asked if name in known]
+    shown = shown or [known[name] for name in SHOWN]
     data = [{"value": column.name, "label": column.heading} for column in columns]
     chooser = dmc.MultiSelect(
         id="columns",

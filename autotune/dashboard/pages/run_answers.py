@@ -7,6 +7,7 @@ from dash.development.base_component import Component
 
 from autotune.dashboard import parts
 from autotune.dashboard.callbacks import callback_in_thread
+from autotune.dashboard.live import live
 from autotune.dashboard.pages.plan_section import plan_section
 from autotune.dashboard.pages.run import goes_on, knobs_of, sections, table, top, version_of
 from autotune.dashboard.pages.run_charts import RunCharts
@@ -56,14 +57,17 @@ class RunCallbacks:
             visit,
             prevent_initial_call=True,
         )(self.poll)
+        callback_in_thread(
+            app, Output("live", "children"), Input("pulse", "n_intervals"), version, run
+        )(self.live)
         callback_in_thread(app, Output("rest", "children"), Input("run", "data"), visit)(
             self.sections
         )
-        callback_in_thread(app, Output("table", "children"), Input("grid-ready", "data"), run)(
-            self.table
-        )
+        callback_in_thread(
+            app, Output("table", "children"), Input("grid-ready", "data"), run, visit
+        )(self.table)
         callback_in_thread(app, Output("failures", "children"), version, run)(self.failures)
-        callback_in_thread(app, Output("plan", "children"), version, run)(self.plan)
+        callback_in_thread(app, Output("plan", "children"), version, run, visit)(self.plan)
         callback_in_thread(
             app, Output("trials", "getRowsResponse"), Input("trials", "getRowsRequest"), run, visit
         )(self.rows)
@@ -83,19 +87,24 @@ class RunCallbacks:
                 return no_update, not goes_on(record), no_update
             return now, not goes_on(record), top(store, record, Visit.of(told))
 
+    def live(self, _: Any, __: Any, run: int) -> Component | None:
+        """Return what the run does, if it goes on."""
+        with self._source.store() as store:
+            return live(store, store.run(str(run)))
+
     def sections(self, run: int, told: dict[str, Any]) -> Component:
         """Return the empty sections of the page."""
         with self._source.store() as store:
             record = store.run(str(run))
             return sections(record, knobs_of(store, record), Visit.of(told))
 
-    def table(self, ready: bool | None, run: int) -> Any:  # noqa: FBT001  what the browser says
+    def table(self, ready: bool | None, run: int, told: dict[str, Any]) -> Any:  # noqa: FBT001  what the browser says
         """Return the table of trials once its script is there."""
         if not ready:
             return no_update
         with self._source.store() as store:
             record = store.run(str(run))
-            return table(record, knobs_of(store, record))
+            return table(record, knobs_of(store, record), Visit.of(told))
 
     def failures(self, _: Any, run: int) -> Component:
         """Return the number of failed trials by outcome, each with its latest error."""
@@ -117,11 +126,11 @@ class RunCallbacks:
         ]
         return parts.table(("Outcome", "Trials", "Latest", "Its error"), rows, ("Trials",))
 
-    def plan(self, _: Any, run: int) -> Component:
+    def plan(self, _: Any, run: int, told: dict[str, Any]) -> Component:
         """Return the winner's plan, as values and as a file."""
         with self._source.store() as store:
             try:
-                return plan_section(store, store.run(str(run)))
+                return plan_section(store, store.run(str(run)), None, Visit.of(told))
             except UsageError as error:
                 return parts.placeholder(str(error))
 

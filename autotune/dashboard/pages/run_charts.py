@@ -17,12 +17,15 @@ from autotune.dashboard.source import Source
 from autotune.dashboard.step_time import shares
 from autotune.report import diagnosis
 from autotune.report.as_json import trial_view
+from autotune.report.words import samples
 from autotune.search_space.plan import Plan
+from autotune.storage.dots import Dot
 from autotune.storage.records import RunRecord, RunState, TrialRecord
 from autotune.storage.sql import SqlStore
 from autotune.trials.result import Purpose
 
 MAX_DOTS = 800  # trials in a chart
+MAX_CHOICES = 300  # trials to open without a pointer
 EFFECT_SAMPLE = 5000  # trials from which the effects of knobs are computed
 CLICKED = ("progress-chart", "trade-off-chart", "knob-lines-chart")
 """The charts whose dots lead to their trials."""
@@ -45,6 +48,14 @@ class RunCharts:
         callback_in_thread(app, Output("knob-lines", "children"), version, run)(self.knob_lines)
         callback_in_thread(app, Output("effects", "children"), version, run)(self.effects)
         callback_in_thread(app, Output("step-time", "children"), version, run)(self.step_time)
+        callback_in_thread(app, Output("go", "data"), version, run)(self.choices)
+        callback_in_thread(
+            app,
+            Output("address", "href", allow_duplicate=True),
+            Input("go", "value"),
+            run,
+            prevent_initial_call=True,
+        )(self.go)
         for name in CLICKED:
             callback_in_thread(
                 app,
@@ -88,6 +99,20 @@ class RunCharts:
             return no_update
         return f"/runs/{run}/trials/{click['points'][0]['customdata']}"
 
+    def choices(self, _: Any, run: int) -> list[dict[str, str]]:
+        """Return the trials that can be opened without a pointer, the fastest first."""
+        with self._source.store() as store:
+            found = dots_of(store, store.run(str(run)))
+        fastest = sorted(found.measured, key=lambda dot: -(dot.throughput or 0.0))
+        return [
+            {"value": str(dot.number), "label": _choice(found, dot)}
+            for dot in [*fastest, *found.failed][:MAX_CHOICES]
+        ]
+
+    def go(self, number: str | None, run: int) -> Any:
+        """Return the address of the trial that was chosen."""
+        return no_update if number is None else f"/runs/{run}/trials/{number}"
+
     def effects(self, _: Any, run: int) -> Component:
         """Return how throughput varies with each knob's values."""
         with self._source.store() as store:
@@ -125,6 +150,13 @@ def dots_of(store: SqlStore, run: RunRecord) -> RunDots:
         dots=store.statistics(run).dots(MAX_DOTS),
         disqualified=frozenset(trial.plan for trial in checks if _failed_check(trial)),
     )
+
+
+def _choice(found: RunDots, dot: Dot) -> str:
+    gave = (
+        found.role(dot).name if dot.throughput is None else f"{samples(dot.throughput)} samples/s"
+    )
+    return f"trial {dot.number}: {gave}"
 
 
 def _failed_check(trial: TrialRecord) -> bool:
