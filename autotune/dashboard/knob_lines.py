@@ -9,7 +9,7 @@ from autotune.dashboard.colours import LINE
 from autotune.dashboard.dots import BASELINE, WINNER, RunDots
 from autotune.dashboard.figure import Trace, chart
 from autotune.report.words import knob_value
-from autotune.search_space.plan import Value
+from autotune.search_space.plan import Plan, Value
 from autotune.storage.dots import Dot
 
 MAX_LINES = 60  # the fastest trials, and the baseline
@@ -22,10 +22,11 @@ FAINTEST = 0.2  # opacity of the slowest trial's line
 def knob_lines(run: RunDots) -> Component | None:
     """Return the chart; None where no two trials differ.
 
-    A knob is a row with its values from left to right. Lines are the stronger the faster.
+    A knob is a row with its values from left to right, the baseline's first. Lines are the
+    stronger the faster.
     """
     fastest = sorted(run.measured, key=lambda dot: dot.throughput or 0.0)[-MAX_LINES:]
-    values = _values(fastest)
+    values = _values(run.run.new.baseline, fastest)
     if not values:
         return None
     knobs = list(values)
@@ -51,14 +52,17 @@ def knob_lines(run: RunDots) -> Component | None:
     )
 
 
-def _values(dots: Sequence[Dot]) -> dict[str, list[str]]:
-    """Return the texts of the values of each knob that differs, numbers in their order."""
+def _values(baseline: Plan, dots: Sequence[Dot]) -> dict[str, list[str]]:
+    """Return the texts of each differing knob's values: the baseline's, then the others."""
     knobs = list(dict.fromkeys(knob for dot in dots for knob in dot.plan))
     found: dict[str, list[str]] = {}
     for knob in knobs:
         values = {_text(dot, knob): dot.plan.values.get(knob) for dot in dots}
         if len(values) > 1:
-            found[knob] = sorted(values, key=lambda text: _order(values[text]))
+            first = baseline.values.get(knob)
+            found[knob] = sorted(
+                values, key=lambda text: (values[text] != first, *_order(values[text]))
+            )
     return dict(list(found.items())[:MAX_KNOBS])
 
 

@@ -25,16 +25,16 @@ COLUMNS = (
     "",
     "Run",
     "State",
+    "Speed-up (95 % interval)",
+    "Baseline (samples/s)",
+    "Winner (samples/s)",
     "Workload",
     "Machine",
     "Trials",
-    "Baseline (samples/s)",
-    "Winner (samples/s)",
-    "Speed-up (95 % interval)",
     "Time used",
     "Started",
 )
-NUMERIC = COLUMNS[5:10]
+NUMERIC = (*COLUMNS[3:6], "Trials", "Time used")
 
 
 def page(source: Source, visit: Visit) -> Component:
@@ -50,7 +50,7 @@ def page(source: Source, visit: Visit) -> Component:
             dcc.Interval(id="runs-pulse", interval=PULSE_MS),
             parts.title("Runs", dmc.Badge(str(total), variant="filled", color="gray")),
             html.Div(dmc.Text("Tick runs to compare them.", c="dimmed"), id="picked-runs"),
-            dmc.CheckboxGroup(html.Div(rows, id="runs"), id="picks", value=[]),
+            dmc.CheckboxGroup(html.Div(rows, id="runs", className="runs"), id="picks", value=[]),
             _page_links(number, -(-total // PAGE)),
         ]
     )
@@ -116,17 +116,23 @@ def _row(run: RunRecord, now: SoFar | None, note: Note | None, visit: Visit) -> 
         dmc.Checkbox(value=str(run.id), **{"aria-label": f"Compare {run.name}"}),
         html.Div([parts.link(run.name, f"/runs/{run.id}"), *tags(note)], className="named"),
         parts.badge(run.state.value),
+        _gained(winner) if winner else _speedup(now),
+        samples(winner["baseline_throughput"]) if winner else _baseline(now),
+        samples(winner["throughput"]) if winner else _best(now),
         Path(view["workload"]).name,
         cell(view["hardware"].get("device_name")),
         str(run.num_trials),
-        samples(winner["baseline_throughput"])
-        if winner
-        else samples(now.baseline if now else None),
-        samples(winner["throughput"]) if winner else _best(now),
-        speedup(winner) if winner else _speedup(now),
         f"{duration(run.used_s)} of {duration(run.new.budget_s)}",
         visit.time(view["created_at"]),
     ]
+
+
+def _gained(winner: dict[str, Any]) -> str:
+    """Return a winner's speed-up, also where it was measured once."""
+    own, baseline = winner["throughput"], winner["baseline_throughput"]
+    if winner["speedup"] is not None or not own or not baseline:
+        return speedup(winner)
+    return f"{own / baseline:.2f}x, not confirmed"
 
 
 def _baseline(now: SoFar | None) -> str:
