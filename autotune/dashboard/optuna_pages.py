@@ -17,6 +17,8 @@ from autotune.errors import AutotuneError
 OPTUNA_PATHS = ("/dashboard", "/api/meta", "/api/studies", "/static/", "/csv/")
 STUDY = re.compile(r"/dashboard/studies/(\d+)(?:/.*)?")
 """The addresses of studies; a study has the id of its run."""
+DATA = re.compile(r"/api/studies/(\d+)(?:/.*)?")
+"""The addresses that the page of a study asks again and again."""
 MAX_TRIALS = 2000
 """The number of latest trials that are shown, as Optuna's dashboard sends all to the browser."""
 
@@ -33,6 +35,7 @@ class OptunaPages:
         self._lock = Lock()
         self._studies: Any = None
         self._wsgi: Any = None
+        self._built: set[int] = set()
 
     def add_to(self, app: FastAPI) -> None:
         """Add `/optuna/<run>`, which redirects to the run's study, and the paths of Optuna."""
@@ -51,7 +54,7 @@ class OptunaPages:
             numbers = store.statistics(record).latest(MAX_TRIALS)
             trials = store.some_trials(record.id, numbers)
         with self._lock:
-            self._started().show(record, trials)
+            self._built.add(self._started().show(record, trials))
 
     def _started(self) -> Any:
         if self._studies is None:
@@ -68,6 +71,8 @@ class OptunaPages:
         """Start Optuna's dashboard, and build the study whose page is opened."""
         if opened := STUDY.fullmatch(path):
             self._build(opened[1])
+        elif (asked := DATA.fullmatch(path)) and int(asked[1]) not in self._built:
+            self._build(asked[1])
         with self._lock:
             self._started()
 

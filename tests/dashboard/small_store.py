@@ -15,6 +15,19 @@ def _measured(throughput: float) -> TrialResult:
     return TrialResult(outcome=Outcome.OK, measurement=make_measurement(throughput))
 
 
+def winner_of(plan: Plan, ratio: float) -> Winner:
+    """Return a confirmed winner so many times as fast as a baseline of 100 samples/s."""
+    return Winner(
+        plan=plan,
+        kept_baseline=False,
+        confirmed=True,
+        speedup=Interval(ratio=ratio, low=ratio - 0.1, high=ratio + 0.1),
+        own=PlanFigures(throughput=100.0 * ratio, memory_bytes=2**30),
+        baseline=PlanFigures(throughput=100.0, memory_bytes=2**31),
+        how="3 fresh processes each",
+    )
+
+
 def fill(url: str) -> None:
     """Store a run with three trials and a winner, and a run that has just begun."""
     store = open_store(url)
@@ -27,15 +40,7 @@ def fill(url: str) -> None:
     for number, (plan, purpose, result) in enumerate(results, 1):
         store.start_trial(run.id, number, plan, purpose, "because", f"logs/{number}.log")
         store.finish_trial(run.id, number, result, used_s=float(number))
-    winner = Winner(
-        plan=BF16,
-        kept_baseline=False,
-        confirmed=True,
-        speedup=Interval(ratio=2.0, low=1.9, high=2.1),
-        own=PlanFigures(throughput=200.0, memory_bytes=2**30),
-        baseline=PlanFigures(throughput=100.0, memory_bytes=2**31),
-        how="3 fresh processes each",
-    )
+    winner = winner_of(BF16, 2.0)
     store.finish_run(run.id, RunState.DONE, stop_reason="done", used_s=9.0, winner=winner)
     store.create_run(make_run(name="second"))
     store.close()
