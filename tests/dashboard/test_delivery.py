@@ -74,6 +74,13 @@ def test_an_asset_without_its_version_is_not_kept(fresh):
     assert "cache-control" not in fresh.get("/assets/style.css").headers
 
 
+def test_what_is_loaded_later_is_kept_for_a_while(fresh):
+    """Its address does not change with a package's version."""
+    fresh.get("/runs/1")
+    answer = fresh.get("/_dash-component-suites/dash_ag_grid/async-community.js")
+    assert answer.headers["cache-control"] == "private, max-age=3600"
+
+
 def test_what_travels_is_compressed(fresh):
     """Documents, scripts and the API alike."""
     document = fresh.get("/runs/1")

@@ -31,6 +31,19 @@ window.addEventListener('popstate', () => {
 ['wheel', 'touchstart', 'keydown', 'mousedown'].forEach(
   (kind) => window.addEventListener(kind, stopRestoring, { passive: true }));
 
+/* Charts stand above the table, so their script, which is large, too, has the network first. */
+const CHARTS_BEGIN_MS = 700;
+const CHARTS_POLL_MS = 50;
+const pause = (milliseconds) => new Promise((resolve) => { setTimeout(resolve, milliseconds); });
+const chartsAreThere = async () => {
+  if (document.getElementById('rest') === null) return;
+  await pause(CHARTS_BEGIN_MS);
+  const loading = document.querySelector('script[src*="/plotly"]');
+  if (loading === null) return;
+  loading.addEventListener('error', () => { loading.dataset.failed = 'true'; });
+  while (!window.Plotly && !loading.dataset.failed) await pause(CHARTS_POLL_MS);
+};
+
 /* Ctrl+Enter runs the query. */
 document.addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && event.target.id === 'sql') {
@@ -46,14 +59,18 @@ window.dash_clientside.autotune = {
   }),
 
   /* Load the script of the table, which is large; returns when it can be shown. */
-  load_grid: () => new Promise((resolve, reject) => {
-    if (window.dash_ag_grid) { resolve(true); return; }
+  load_grid: async () => {
+    if (window.dash_ag_grid) return true;
+    await chartsAreThere();
     const script = document.createElement('script');
     script.src = document.querySelector('meta[name=grid-script]').content;
-    script.onload = () => resolve(true);
-    script.onerror = () => reject(new Error('the script of the table did not load'));
-    document.body.append(script);
-  }),
+    await new Promise((resolve, reject) => {
+      script.onload = resolve;
+      script.onerror = () => reject(new Error('the script of the table did not load'));
+      document.body.append(script);
+    });
+    return true;
+  },
 
   /* The visible rows of the table are requested again. */
   refresh_grid: () => { window.dash_ag_grid?.getApi('trials')?.refreshInfiniteCache(); },
