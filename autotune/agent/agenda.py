@@ -16,7 +16,7 @@ from autotune.agent.proposers.gate import TimeLeft
 from autotune.agent.proposers.strategy import Unaffordable
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import Stage
-from autotune.agent.stopping import nothing_promising
+from autotune.agent.stopping import NOT_TRIED, nothing_promising
 from autotune.clock import Budget
 from autotune.search_space.knobs import is_compiled
 from autotune.trials.cause import Cause
@@ -28,9 +28,6 @@ _LEAST_LENGTH_S = 20.0
 
 
 _MAX_NOT_TRIED = 3  # plans that are named of those that were not tried for lack of time
-
-NOT_TRIED = "not tried for lack of time: "
-"""Begins, in the reason for which a search ended, the plans that it had no time for."""
 
 
 class Agenda:
@@ -171,7 +168,7 @@ class Agenda:
         why = stage.why_over(history, left) or otherwise
         self._why_over = why + _not_tried(unaffordable, self._budget.total_s)
         self._num_ended_stages += 1
-        self._observer.on_note(f"{stage.name} over: {self._why_over}")
+        self._observer.on_note(f"{stage.name} over: {why}")
 
     def _used_up(self, stage: Stage) -> str:
         if stage.share < 1:
@@ -242,4 +239,6 @@ def _not_tried(unaffordable: Sequence[Unaffordable], budget_s: float) -> str:
     words = "; ".join(plan.words for plan in shown)
     more = "; ..." if len(unaffordable) > len(shown) else ""
     enough_s = budget_s + sum(plan.trial_s for plan in shown) + max(p.trial_s for p in shown)
-    return f"; {NOT_TRIED}{words}{more}; --budget {math.ceil(enough_s / 60)}m has the time"
+    return (
+        f"; {NOT_TRIED}{words}{more}; --budget {math.ceil(enough_s / 60)}m has the time for these"
+    )

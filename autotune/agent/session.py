@@ -116,7 +116,7 @@ def tune(
 
 
 def _local_cluster(hardware: Hardware, target: Target) -> LocalCluster:
-    return LocalCluster(hardware, target.path, forks_trials=target.command is None)
+    return LocalCluster(hardware, target.path, target.command)
 
 
 def _probe_request(target: Target, hardware: Hardware, seed: int) -> ProbeRequest:

@@ -5,6 +5,9 @@ from autotune.agent.history import History
 from autotune.agent.settings import SearchSettings
 from autotune.trials.result import Purpose
 
+NOT_TRIED = "not tried for lack of time: "
+"""Begins, in the reason for which a search ended, the plans that it had no time for."""
+
 
 def trials_used_up(history: History, settings: SearchSettings) -> str | None:
     """Return in words that `--trials` allows no further search trial, else None.

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.agent.agenda import NOT_TRIED
+from autotune.agent.stopping import NOT_TRIED
 from autotune.cli.output import print_notes, print_rendered, stdout
 from autotune.report.as_json import Conclusion
 from autotune.report.conclusion import (
@@ -20,7 +20,7 @@ from autotune.report.conclusion import (
     waterfall,
 )
 from autotune.report.verdict import Verdict, Word
-from autotune.report.words import duration, gib, samples
+from autotune.report.words import duration, samples, size
 
 _STYLES = {
     Word.CONFIRMED: "bold green",
@@ -65,7 +65,7 @@ def print_conclusion(run: Mapping[str, Any], conclusion: Conclusion) -> None:
 
 def _figures(winner: Mapping[str, Any], *, kept: bool) -> Table:
     table = _table()
-    for column in ("", "samples/s", "memory (GiB)"):
+    for column in ("", "samples/s", "memory"):
         table.add_column(column, justify="right" if column else "left")
     rows = [["your baseline", "baseline_"], ["winner", ""]]
     has_times = winner["train_s"] is not None
@@ -73,7 +73,7 @@ def _figures(winner: Mapping[str, Any], *, kept: bool) -> Table:
         table.add_column("start-up", justify="right")
         table.add_column("to train", justify="right")
     for name, prefix in rows[:1] if kept else rows:
-        cells = [samples(winner[f"{prefix}throughput"]), gib(winner[f"{prefix}memory_bytes"])]
+        cells = [samples(winner[f"{prefix}throughput"]), size(winner[f"{prefix}memory_bytes"])]
         if has_times:
             cells += [duration(winner[f"{prefix}{key}"]) for key in ("start_s", "train_s")]
         table.add_row(name, *cells)

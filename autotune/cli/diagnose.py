@@ -13,8 +13,10 @@ from autotune.cli.measure import speed_facts
 from autotune.cli.options import AsJson, Fix, Model, PlanToMeasure
 from autotune.cli.output import print_facts, print_json
 from autotune.cli.parsing import parse_fixed
+from autotune.dispatch.others import others_load
 from autotune.errors import UsageError
 from autotune.export.plan_file import load_plan_file
+from autotune.report.doubt import in_doubt, why_in_doubt
 from autotune.search_space.plan import Value
 from autotune.trials.diagnosis import DiagnosisRequest
 
@@ -31,7 +33,10 @@ def diagnose(
     seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Find what limits a training step of MODEL, with the evidence and what to do about it."""
+    """Find what limits a training step of MODEL, with the evidence and what to do about it.
+
+    On a machine that other programs use, it says that it cannot tell.
+    """
     from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
 
     invocation = invocation_of(context)
@@ -43,10 +48,13 @@ def diagnose(
     target = invocation.target(model)
     values = _values(plan) | dict(parse_fixed(fix))
     request = DiagnosisRequest(trace_path=_trace_path(trace), explain_graphs=True)
+    before = others_load()
     measured_plan, baseline, result = measure_plan(target, values, seed=seed, diagnosis=request)
     assert result.measurement is not None
     assert result.diagnosis is not None
-    diagnosis = result.diagnosis.to_dict()
+    why = why_in_doubt(result.measurement, [before, others_load()])
+    believed = in_doubt(result.diagnosis, why) if why else result.diagnosis
+    diagnosis = believed.to_dict()
     if as_json:
         document = {"plan": measured_plan.values, "measurement": asdict(result.measurement)}
         print_json({**document, "diagnosis": diagnosis})

@@ -1,7 +1,7 @@
 """The screen of `autotune run`: a line for each trial that ended, and below them what goes on."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
@@ -21,10 +21,12 @@ from autotune.clock import Budget, in_words
 from autotune.report.lineage import Lineage, Origin, change_words, fitted
 from autotune.report.verdict import disqualified
 from autotune.report.words import phase_words, samples
+from autotune.search_space.plan import Plan
 from autotune.storage.records import RunRecord, TrialRecord
 from autotune.trials.result import Measurement, Phase, Purpose, TrialResult
 
 _SPINNER = "dots"
+_REFRESHES_PER_S = 4  # more would take time from trials on a machine with few cores
 # What the run does while trials of these purposes run.
 _STEPS = {
     Purpose.BASELINE: "measuring your baseline",
@@ -45,14 +47,18 @@ class RunScreen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._width = console.width if console.is_terminal else None
-        self._lineage = Lineage()
+        self._lineage = Lineage(Plan.of({}))
         self._ended: list[TrialRecord] = []
         self._running: dict[int, _Running] = {}
         self._run: RunRecord | None = None
         self._budget: Budget | None = None
+        self._best: TrialRecord | None = None
         self._starting = Spinner(_SPINNER, "starting, and looking at the workload", style="cyan")
         self._live = Live(
-            get_renderable=self._below, console=console, refresh_per_second=8, transient=True
+            get_renderable=self._below,
+            console=console,
+            refresh_per_second=_REFRESHES_PER_S,
+            transient=True,
         )
 
     def __enter__(self) -> Self:
@@ -69,6 +75,7 @@ class RunScreen:
     def begin(self, run: RunRecord, budget: Budget, earlier: list[TrialRecord]) -> None:
         """Print the heading of the trials, and the trials of an earlier session of the run."""
         self._run, self._budget = run, budget
+        self._lineage = Lineage(run.new.baseline)
         self._console.print(heading(), soft_wrap=True)
         for trial in earlier:
             if trial.result is not None:
@@ -128,8 +135,16 @@ class RunScreen:
             mark=OUT if trial.number in now_out else None,
         )
         self._console.print(trial_text(line, self._width), soft_wrap=True)
-        for number in sorted(now_out - out - {trial.number}):
-            self.on_note(f"trial {number} may not win: `autotune show` says why")
+        self._best = self._find_best(now_out)
+        if newly := sorted(now_out - out - {trial.number}):
+            which = f"trial {newly[0]}" if len(newly) == 1 else f"trials {_listed(newly)}"
+            command = f"autotune show {self._run_name} {newly[0]}"
+            self.on_note(f"{which} may not win: `{command}` says why")
+
+    @property
+    def _run_name(self) -> str:
+        assert self._run is not None
+        return self._run.name
 
     def _shown_ranks(self, trial: TrialRecord) -> int:
         """Return the number of devices to show; 1 where all trials have as many."""
@@ -149,14 +164,18 @@ class RunScreen:
         )
         return next((measured for measured in found if measured), None)
 
-    def _best(self) -> TrialRecord | None:
-        """Return the best trial that may win, by the objective; None before there is one."""
+    def _find_best(self, out: Collection[int]) -> TrialRecord | None:
+        """Return the best trial that may win, by the objective; None before there is one.
+
+        Args:
+            out: numbers of trials that may not win.
+        """
         assert self._run is not None
         ranks = self._run.new.num_ranks
         baseline = self._baseline(ranks)
         if baseline is None:
             return None
-        objective, out = objective_from(self._run.new.objective), self._numbers_out()
+        objective = objective_from(self._run.new.objective)
 
         def value(trial: TrialRecord) -> float:
             measured = _measured(trial)
@@ -190,7 +209,7 @@ class RunScreen:
         left, total = in_words(self._budget.remaining_s), in_words(self._budget.total_s)
         text = Text(f"{self._step()}", style="bold cyan")
         parts = [f"{left} of {total} left"]
-        baseline, best = self._baseline(self._run.new.num_ranks), self._best()
+        baseline, best = self._baseline(self._run.new.num_ranks), self._best
         if baseline is not None:
             parts.append(f"baseline {samples(baseline.throughput)} samples/s")
         measured = _measured(best) if best else None
@@ -225,6 +244,10 @@ class _Running:
         self.trial, self.origin = trial, origin
         self.phase, self.since = Phase.START, time.monotonic()
         self.spinner = Spinner(_SPINNER, style="cyan")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def _measured(trial: TrialRecord) -> Measurement | None:

@@ -41,7 +41,7 @@ from autotune.cli.space import knob_rows, space_document
 from autotune.clock import Budget, in_words
 from autotune.errors import InterruptedRunError
 from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
-from autotune.report.as_json import run_view
+from autotune.report.as_json import conclusion_view, run_view
 from autotune.report.reading import conclusion_of
 from autotune.report.words import commands_after, kind
 from autotune.search_space.space import Space
@@ -205,7 +205,8 @@ def _print_conclusion(record: RunRecord, out: Path, storage: str | None, *, as_j
     trials = _trials(storage, record)
     write_plan_file(plan_file_of(record, trials), out)
     if as_json:
-        print_json({**run_view(record), "plan_file": str(out)})
+        said = conclusion_view(conclusion_of(record, trials))
+        print_json({**run_view(record), **said, "plan_file": str(out)})
     else:
         _print_end(record, trials, out, storage)
     if record.state is RunState.INTERRUPTED:
@@ -221,7 +222,6 @@ def _print_end(
     """Print the verdict and what it rests on, the plan file and the next two commands."""
     conclusion = conclusion_of(record, trials)
     assert conclusion is not None
-    print_lines("")
     print_verdict(conclusion.verdict)
     print_conclusion(run_view(record), conclusion)
     _print_next_commands(record, out, storage)

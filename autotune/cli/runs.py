@@ -75,7 +75,17 @@ def _row(run: dict[str, Any]) -> list[str]:
         str(run["num_trials"]),
         samples(winner and winner["baseline_throughput"]),
         samples(winner and winner["throughput"]),
-        speedup(winner) if winner else UNKNOWN,
+        _speedup(winner) if winner else UNKNOWN,
         duration(run["used_s"]),
         run["created_at"][:16].replace("T", " "),
     ]
+
+
+def _speedup(winner: dict[str, Any]) -> str:
+    """Return a winner's speed-up, or that there is none, or that it was not confirmed."""
+    if winner["kept_baseline"]:
+        return "keep the baseline"
+    if winner["confirmed"]:
+        return speedup(winner)
+    own, theirs = winner["throughput"], winner["baseline_throughput"]
+    return f"{own / theirs:.2f}x (not confirmed)" if own and theirs else UNKNOWN

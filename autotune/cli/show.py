@@ -20,6 +20,7 @@ from autotune.cli.output import (
 )
 from autotune.cli.trials import print_trials
 from autotune.report.reading import read_conclusion, read_run, read_trial
+from autotune.report.verdict import disqualified
 from autotune.report.words import (
     cell,
     changes_text,
@@ -51,7 +52,8 @@ def show(
     with closing(open_store(storage, read_only=True)) as store:
         record = store.run(run)
         if trial is not None:
-            _show_trial(read_trial(store, record, trial), as_json=as_json)
+            view = read_trial(store, record, trial)
+            _show_trial(view, _why_out(store, record, trial), as_json=as_json)
         elif as_json:
             print_json(read_run(store, record))
         else:
@@ -111,11 +113,19 @@ def _outcome(name: str) -> str:
     return name if name == IN_FLIGHT else ending(Outcome(name))
 
 
-def _show_trial(view: dict[str, Any], *, as_json: bool) -> None:
+def _why_out(store: SqlStore, run: RunRecord, number: int) -> str | None:
+    """Return why the trial's plan may not win, None where it may."""
+    found = disqualified(run, store.trials_for(run.id, list(Purpose)))
+    return next((out.why for out in found if number in out.trials), None)
+
+
+def _show_trial(view: dict[str, Any], why_out: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
     print_facts(_trial_facts(view))
+    if why_out is not None:
+        print_facts([("may not win", why_out)])
     if view["changes"]:
         rows = (
             [knob, knob_value(change["baseline"]), knob_value(change["value"])]

@@ -111,7 +111,7 @@ def print_trials(run: RunRecord, trials: Sequence[TrialRecord], numbers: Sequenc
 
 def trial_lines(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[int, TrialLine]:
     """Return the lines of a run's trials by their number."""
-    found = origins(trials)
+    found = origins(run.new.baseline, trials)
     baselines = _baselines(trials)
     out = {number for plan in disqualified(run, trials) for number in plan.trials}
     return {

@@ -7,14 +7,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from autotune.dispatch.fork_client import LATER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
+from autotune.dispatch.fork_client import (
+    COMMAND_IMPORTS,
+    LATER_IMPORTS,
+    TRIAL_IMPORTS,
+    ForkServerProcess,
+)
 from autotune.dispatch.mark import new_token
 from autotune.dispatch.private_ray import PrivateRay
 from autotune.dispatch.probing import Probe, check_file
 from autotune.dispatch.run_resources import RunResources
-from autotune.dispatch.static_imports import static_imports
+from autotune.dispatch.static_imports import sets_environment, static_imports
+from autotune.search_space.command import Command
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
+from autotune.trials.command.forked import is_plain_script
 from autotune.trials.request import ProbeRequest
 
 if TYPE_CHECKING:
@@ -76,20 +83,20 @@ class LocalCluster:
 
     Args:
         hardware: of this machine.
-        workload: the path of the user's model.py; what it imports is imported at once.
-        forks_trials: whether trials are forked from processes that have imported torch; a command
-            starts its own.
+        workload: the path of the user's model.py or script; what it imports is imported at once.
+        command: that runs the script; None: the workload is a model.py.
     """
 
     def __init__(
-        self, hardware: Hardware, workload: Path | None = None, *, forks_trials: bool = True
+        self, hardware: Hardware, workload: Path | None = None, command: Command | None = None
     ) -> None:
         self._hardware = hardware
         self._exit_stack = ExitStack()
         self.resources = self._exit_stack.enter_context(RunResources())
-        self._forks_trials = forks_trials
-        self._imports: tuple[str, ...] = TRIAL_IMPORTS if forks_trials else ()
-        guessed = static_imports(workload) if forks_trials and workload is not None else ()
+        self._forks_trials = command is None or _runs_in_fork(command, workload)
+        needed = TRIAL_IMPORTS if command is None else COMMAND_IMPORTS
+        self._imports: tuple[str, ...] = needed if self._forks_trials else ()
+        guessed = static_imports(workload) if self._forks_trials and workload is not None else ()
         self._server = self._exit_stack.enter_context(
             ForkServerProcess(self.resources, imports=self._imports, guessed=guessed)
         )
@@ -116,7 +123,8 @@ class LocalCluster:
         """See `Cluster`."""
         assert self._probe is not None
         facts = self._probe.facts(timeout_s)
-        self._import(facts.imports)
+        if self._forks_trials:
+            self._import(facts.imports)
         return facts
 
     def trial_has_begun(self) -> None:
@@ -172,6 +180,11 @@ class LocalCluster:
     def __exit__(self, *exception: object) -> None:
         """Close it."""
         self.close()
+
+
+def _runs_in_fork(command: Command, script: Path | None) -> bool:
+    """Whether trials of a command are forked from a process with the imports of its script."""
+    return script is not None and is_plain_script(command.argv) and not sets_environment(script)
 
 
 class SharedCluster:

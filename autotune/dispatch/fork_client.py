@@ -29,6 +29,13 @@ TRIAL_IMPORTS = (
     "autotune.trials.rank",
     "autotune.trials.probing.probe",
 )
+# The same for trials of a command that runs a Python script.
+COMMAND_IMPORTS = (
+    "torch",
+    "torch._dynamo",
+    "autotune.trials.command.launch",
+    "autotune.trials.command.hooks",
+)
 # The modules that only some trials need: those that compile, check numerics or shard. They take
 # longer than the others together.
 LATER_IMPORTS = (

@@ -33,7 +33,7 @@ from autotune.dispatch.mark import mark_process
 from autotune.dispatch.reaper import TRIAL_VARIABLE, kill_all
 from autotune.dispatch.trial_log import redirect_output
 from autotune.trials.cause import cause_of
-from autotune.trials.forkable import is_forkable
+from autotune.trials.forkable import is_forkable, note_that_only_imports_run
 
 # The two kinds of messages to the server.
 IMPORT = "import"
@@ -226,6 +226,7 @@ def main(options: dict[str, Any]) -> None:
     if "job" in options:
         with open(options["job"], "rb") as job:  # noqa: PTH123  a descriptor
             _run(job.read(), options["writer"])
+    note_that_only_imports_run()
     _ask_nvml()
     if options["cores"] is not None:
         os.sched_setaffinity(0, options["cores"])

@@ -171,6 +171,17 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
+def conclusion_view(conclusion: Conclusion | None) -> dict[str, Any]:
+    """Return the verdict on a run and why its winner is better.
+
+    Keys: `verdict` (see `verdict_view`) and `why` (see `why_view`), null where there is none.
+    """
+    if conclusion is None:
+        return {"verdict": None, "why": None}
+    why = conclusion.why
+    return {"verdict": verdict_view(conclusion.verdict), "why": why and why_view(why)}
+
+
 def run_detail_view(
     run: RunRecord,
     conclusion: Conclusion | None,
@@ -187,11 +198,9 @@ def run_detail_view(
     fastest first), `diagnoses` (see `diagnoses`).
     """
     baseline, winner = run.new.baseline, run.winner and run.winner.plan
-    why = conclusion and conclusion.why
     return {
         "run": run_view(run),
-        "verdict": conclusion and verdict_view(conclusion.verdict),
-        "why": why and why_view(why),
+        **conclusion_view(conclusion),
         "outcomes": outcomes,
         "front": [
             {**trial_view(trial, baseline), "is_winner": trial.plan == winner} for trial in front

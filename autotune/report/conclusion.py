@@ -145,8 +145,11 @@ def _bounds(share: Share) -> str:
 
 
 def _note(share: Share, reasons: Mapping[str, str]) -> str:
+    if share.is_noise and len(share.settings) == 1:
+        return "within noise"
     if share.is_noise:
-        return "within noise" if len(share.settings) == 1 else "each within noise"
+        holds_1 = share.low is not None and share.high is not None and share.low < 1 < share.high
+        return "each within noise" if holds_1 else "together, not known one by one"
     if len(share.settings) > 1:
         return "together, not measured apart"
     return reasons.get(next(iter(share.settings)), "")

@@ -32,13 +32,17 @@ _KINDS = {
 
 
 def bound(diagnosis: dict[str, Any]) -> str:
-    """Return what limits the step, such as `launches`."""
-    return UNKNOWN if diagnosis["bound"] is None else Bound(diagnosis["bound"]).words
+    """Return what limits the step, such as `launches`, or that this cannot be told."""
+    if diagnosis["bound"] is not None:
+        return Bound(diagnosis["bound"]).words
+    return "cannot tell" if "bound" in diagnosis["unknown"] else UNKNOWN
 
 
 def facts(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) pairs: the bound with its evidence, FLOPs, speed of the loader alone."""
     yield "bound by", bound(diagnosis)
+    if diagnosis["bound"] is None and "bound" in diagnosis["unknown"]:
+        yield "because", diagnosis["unknown"]["bound"]
     yield "evidence", "\n".join(diagnosis["evidence"]) or _why_unknown(["bound"], diagnosis)
     yield "model FLOPs", _model_flops(diagnosis)
     loader, step = diagnosis["loader_samples_per_s"], diagnosis["step_samples_per_s"]

@@ -39,9 +39,14 @@ class _Known:
 
 
 class Lineage:
-    """The measured plans of a run so far, to find what a new plan is a change of."""
+    """The measured plans of a run so far, to find what a new plan is a change of.
 
-    def __init__(self) -> None:
+    Args:
+        baseline: the user's own configuration, which the first trials are a change of.
+    """
+
+    def __init__(self, baseline: Plan) -> None:
+        self._baseline = baseline
         self._known: list[_Known] = []
         self._num_measured = 0
 
@@ -63,22 +68,27 @@ class Lineage:
         are none on this one.
         """
         same = [known for known in self._known if known.num_ranks == num_ranks] or self._known
-        if not same:
-            return Origin()
+        if not same or (purpose is Purpose.BASELINE and not self._has(plan, num_ranks)):
+            return Origin(changes=tuple(_changes(plan, self._baseline).items()))
 
         def distance(known: _Known) -> tuple[int, float]:
+            # A knob that no longer applies, such as the compiler's scope, follows from another.
+            values = [v for v in _changes(plan, known.plan).values() if v is not None]
             preferred = known.seen if purpose is Purpose.ABLATE else known.throughput
-            return len(_changes(plan, known.plan)), -preferred
+            return len(values), -preferred
 
         nearest = min(same, key=distance)
         changes = _changes(plan, nearest.plan)
         is_again = not changes and nearest.num_ranks == num_ranks
         return Origin(trial=nearest.number, is_again=is_again, changes=tuple(changes.items()))
 
+    def _has(self, plan: Plan, num_ranks: int) -> bool:
+        return any(known.plan == plan and known.num_ranks == num_ranks for known in self._known)
 
-def origins(trials: Iterable[TrialRecord]) -> dict[int, Origin]:
+
+def origins(baseline: Plan, trials: Iterable[TrialRecord]) -> dict[int, Origin]:
     """Return the origin of each trial of a run, given in their order."""
-    lineage, found = Lineage(), {}
+    lineage, found = Lineage(baseline), {}
     for trial in trials:
         found[trial.number] = lineage.origin(trial.plan, trial.purpose, trial.num_ranks)
         measured = trial.result and trial.result.measurement
@@ -90,13 +100,13 @@ def origins(trials: Iterable[TrialRecord]) -> dict[int, Origin]:
 def change_words(origin: Origin, purpose: Purpose, num_ranks: int = 1) -> list[str]:
     """Return what a trial changes as whole words, which are shown as far as they fit."""
     on = [f"on {num_ranks} devices:"] if num_ranks > 1 else []
-    if purpose is Purpose.BASELINE and origin.trial is None:
-        return [*on, "your own configuration"]
     if purpose is Purpose.NUMERICS:
         return [*on, "check of its numerics"]
     if origin.is_again:
         return [*on, "measured again"]
     words = [f"{knob}={spell(value)}" for knob, value in origin.changes if value is not None]
+    if purpose is Purpose.BASELINE:
+        return [*on, "your own configuration", *(["with", *words] if words else [])]
     words = words or [f"without {knob}" for knob, _ in origin.changes]
     words = words or ["the same plan"]
     return [*on, *(["back to"] if purpose is Purpose.ABLATE else []), *words]

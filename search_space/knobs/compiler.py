@@ -178,6 +178,7 @@ COMPILE_MODE = Knob(
             "use compile_mode=default",
         ),
     ),
+    lengthens_start=True,
 )
 COMPILE_SCOPE = Knob(
     name="compile_scope",
@@ -197,6 +198,7 @@ COMPILE_SCOPE = Knob(
         change="less to compile, nearly as fast",
         back={"model": "the compiler sees more at once, for more time"},
     ),
+    lengthens_start=True,
 )
 SHAPE_PADDING = Knob(
     name="shape_padding",
@@ -216,6 +218,7 @@ SHAPE_PADDING = Knob(
         back={"measured": "padding may cost more than it saves"},
     ),
     can_fail=False,
+    lengthens_start=True,
 )
 
 KNOBS = (COMPILE_MODE, COMPILE_SCOPE, SHAPE_PADDING)

@@ -232,6 +232,8 @@ class Knob:
         speed: the expected speed-up of each value at a site.
         acts_on: limits of a step's speed that the knob can reduce.
         saves: the only parts of a step that it can shorten; None: it may shorten any part.
+        hides: a part that runs beside the rest with any value but the first; a diagnosis of a step
+            without it then says what it is worth.
         memory: what it does to the peak of device memory.
         recompiles_on: the kinds of device where torch.compile compiles another program for each
             value.
@@ -253,6 +255,7 @@ class Knob:
         conflicts: combinations of its values with others that cannot run.
         feeds_device: whether it only changes how batches are loaded and copied to the device.
         needs_data_wait: whether it is worth a trial only while the loop waits for data.
+        lengthens_start: whether the first step takes far longer with another value.
         can_fail: whether a plan that runs without it may fail with it.
     """
 
@@ -268,6 +271,7 @@ class Knob:
     measured_on: MeasuredOn
     reasons: Reasons
     correction: Callable[[Value, Mapping[str, Effect]], Effect] = no_correction
+    hides: StepPart | None = None
     doubt: float = 0.03
     known: tuple[Value, ...] = ()
     active: Callable[[Plan], bool] = always
@@ -281,6 +285,7 @@ class Knob:
     conflicts: tuple[Conflict, ...] = ()
     feeds_device: bool = False
     needs_data_wait: bool = False
+    lengthens_start: bool = False
     can_fail: bool = True
 
 

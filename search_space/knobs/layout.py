@@ -78,6 +78,7 @@ CUDNN_BENCHMARK = Knob(
         change="convolution algorithms chosen by timing them",
         back={False: "cuDNN's own choice may be as fast"},
     ),
+    lengthens_start=True,
 )
 
 KNOBS = (MEMORY_FORMAT, CUDNN_BENCHMARK)

@@ -105,8 +105,9 @@ PIN_MEMORY = Knob(
     numerics=Numerics.EXACT,
     values=lambda site: cuda_only(site, ON_OFF),
     known=ON_OFF,
-    # Copies that overlap: as much as copying takes, which a diagnosis limits.
+    # Copies that overlap: as much as copying takes, which a diagnosis tells.
     speed=speed_by_device(cuda={True: both(1.05)}),
+    hides=StepPart.COPY,
     acts_on=frozenset(),
     saves=frozenset({StepPart.COPY, StepPart.IDLE}),
     memory=NO_MEMORY,

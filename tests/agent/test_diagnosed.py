@@ -10,6 +10,7 @@ from autotune.agent.conclusion.finalists import changes_training
 from autotune.agent.diagnosing import diagnosis_of
 from autotune.agent.forecast.durations import expected_s
 from autotune.agent.forecast.roofline import Roofline
+from autotune.agent.forecast.speed import Forecast
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.promising import Promising
 from autotune.agent.proposers.reasons import bound_acted_on
@@ -18,7 +19,7 @@ from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import Purpose
-from tests.agent.histories import history
+from tests.agent.histories import SPACE, history
 from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World, ok
 
 
@@ -85,6 +86,20 @@ def test_where_launches_are_waited_for_the_user_reads_how_to_record_a_step(bound
     space = build_space(replace(GPT, recordable=True), GPU, Narrowing(allow=allow))
     told = [line for line in baseline_remarks(history(({}, bound), space=space)) if "step" in line]
     assert bool(told) == (bound is LAUNCHES and not allow)
+
+
+def test_copies_that_take_long_are_hidden_first():
+    """Pinned memory is worth what copying took, and little where it took little."""
+
+    def expected_gain(share):
+        shares = Shares(idle=0.0, forward=0.98 - share, copy=share, optimizer=0.0)
+        diagnosis = replace(ARITHMETIC.diagnosis, shares=shares)
+        seen = history(({}, replace(ARITHMETIC, diagnosis=diagnosis)))
+        pinned, own = Forecast(seen, GPU).of([SPACE.plan({"pin_memory": True}), SPACE.baseline])
+        return pinned.throughput / own.throughput
+
+    assert expected_gain(0.2) > 1.12
+    assert expected_gain(0.01) < 1.02
 
 
 def test_what_was_not_diagnosed_is_guessed_from_the_step_time():

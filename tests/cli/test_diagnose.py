@@ -1,10 +1,18 @@
 """`autotune diagnose`: what limits a step, from the command line."""
 
 import json
+import math
+import os
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from autotune.cli import diagnose
+from autotune.dispatch.others import OthersLoad, others_load
+from autotune.report import doubt
+from autotune.storage.testing import make_measurement
+from autotune.trials.result import Window
 from tests.trials.conftest import TINY
 
 READING = """
@@ -17,10 +25,18 @@ def compute_loss(model, batch):
 """
 
 
+QUIET = OthersLoad(cores=0.1, num_cores=2)
+
+
 @pytest.fixture
-def autotune(tmp_path, type_command, quick_trials):
-    """Type `autotune` and more beside a small `model.py` that reads its loss."""
+def autotune(tmp_path, type_command, quick_trials, monkeypatch):
+    """Type `autotune` and more beside a small `model.py` that reads its loss.
+
+    Whatever runs beside the tests, the machine counts as quiet and steady.
+    """
     (tmp_path / "model.py").write_text(TINY + READING)
+    monkeypatch.setattr(diagnose, "others_load", lambda: QUIET)
+    monkeypatch.setattr(doubt, "_UNSTEADY", math.inf)
     return partial(type_command, "autotune")
 
 
@@ -47,6 +63,38 @@ def test_a_diagnosis_as_json(autotune):
     assert document["diagnosis"]["shares"]["idle"] is None
     assert document["diagnosis"]["took_s"] > 0
     assert "host_sync" in {finding["kind"] for finding in document["diagnosis"]["findings"]}
+
+
+def test_on_a_machine_that_others_load_it_cannot_tell(autotune, monkeypatch):
+    """It names what others used, gives no advice, and a program reads null with the reason."""
+    loads = [QUIET, OthersLoad(cores=1.9, num_cores=2, device_share=0.5)]
+    monkeypatch.setattr(diagnose, "others_load", iter(loads * 2).__next__)
+    status, out, err = autotune("diagnose", "model.py")
+    assert status == 0, err
+    text = " ".join(out.split())
+    assert "bound by cannot tell because other programs used 1.9 of 2 cores and" in text
+    assert "used a GPU for 50% of the time; try again when nothing else runs" in text
+    assert "what to do" not in text
+    found = json.loads(autotune("diagnose", "model.py", "--json")[1])["diagnosis"]
+    assert found["bound"] is None
+    assert "1.9 of 2 cores" in found["unknown"]["bound"]
+
+
+def test_windows_that_differ_by_much_are_no_steady_machine():
+    """19 samples/s and then 1,970 are two machines; a few percent are one."""
+    window = Window(steps=10, samples=100, seconds=1.0, data_wait_s=0.0)
+    slow = replace(window, seconds=100 / 19)
+    unsteady = make_measurement(100.0, windows=(slow, replace(window, seconds=100 / 1970)))
+    assert "from 19 to 1,970 samples/s" in doubt.why_in_doubt(unsteady, [QUIET])
+    steady = make_measurement(100.0, windows=(window, replace(window, seconds=1.05)))
+    assert doubt.why_in_doubt(steady, [QUIET]) is None
+
+
+def test_what_others_use_is_looked_at():
+    """Of all cores that this process may use, no more than there are."""
+    load = others_load()
+    assert 0 <= load.cores <= load.num_cores
+    assert load.num_cores == len(os.sched_getaffinity(0))
 
 
 MISTAKES = {

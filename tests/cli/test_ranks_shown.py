@@ -37,10 +37,15 @@ def autotune(tmp_path, type_command):
 
 
 def test_trials_are_listed_with_their_ranks(autotune):
-    """People get a column for it, programs a number."""
+    """People read it of those on several, programs get a number."""
     _, table, _ = autotune("trials", "last")
-    heads, *_ = [line.split() for line in table.splitlines() if "purpose" in line]
-    assert heads[:3] == ["#", "ranks", "purpose"]
+    rows = [" ".join(line.split()) for line in table.splitlines()[1:]]
+    assert rows == [
+        "1 - 200 1.00 1.00 GiB ok on 4 devices: your own configuration",
+        "2 - 60 1.00 1.00 GiB ok your own configuration",
+        "3 2 240 4.00 1.00 GiB ok precision=bf16",
+        "4 1 900 4.50 1.00 GiB ok on 4 devices: precision=bf16 sharding=fsdp_zero3",
+    ]
     listed = json.loads(autotune("trials", "last", "--json")[1])
     assert [trial["num_ranks"] for trial in listed] == [4, 1, 1, 4]
     _, where, _ = autotune("trials", "last", "--csv", "--where", "num_ranks = 1")

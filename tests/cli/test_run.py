@@ -278,7 +278,9 @@ def test_a_run_ends_with_a_confirmed_plan_that_can_be_used(autotune, tmp_path):
     assert found == (0.1, True), (done.stderr, winner["how"], winner["remarks"])
     assert winner["speedup_low"] > 1.0
     assert load_plan_file(tmp_path / "plan.yaml").user_knobs == {"pause_s": 0.1}
-    assert "baseline" in done.stderr
+    assert "ok             your own configuration" in done.stderr
+    assert run["verdict"]["word"] == "CONFIRMED"
+    assert run["why"]["shares"][0]["settings"] == {"pause_s": 0.1}
     assert json.loads(autotune("trials", "last", "--json")[1])
     diagnoses = json.loads(autotune("show", "last", "--json")[1])["diagnoses"]
     # Sleeping in forward keeps the host from starting the next operator.

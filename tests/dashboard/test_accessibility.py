@@ -17,10 +17,10 @@ SERIOUS = {"serious", "critical"}
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing_serious(h200, open_page, name, scheme):
+def test_axe_finds_nothing_serious(h200_address, open_page, name, scheme):
     """Contrast, names of controls, order of headings and the like."""
     path, there = PAGES[name]
-    page = open_page(h200 + path, color_scheme=scheme)
+    page = open_page(h200_address + path, color_scheme=scheme)
     page.locator(there).first.wait_for()
     found = Axe().run(page).response["violations"]
     serious = {

@@ -124,7 +124,8 @@ def test_export_writes_the_winner(concluded, export):
     assert file.own == PlanFigures(throughput=150.0, memory_bytes=2**30)
     assert file.baseline_figures == PlanFigures(throughput=100.0, memory_bytes=2**31)
     assert file.confirmed
-    assert file.changes == {"precision": "less to move"}
+    assert file.changes == {"precision": "1.50 times (1.40 to 1.60): less to move"}
+    assert file.verdict.startswith("CONFIRMED: 1.50 times as fast")
     assert (file.workload_path, file.workload_hash) == ("/home/ada/model.py", "0123456789ab")
     assert (file.hardware, file.versions) == ({"device_name": "a processor"}, {"torch": "2.13.0"})
 

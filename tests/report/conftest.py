@@ -1,9 +1,7 @@
-"""Runs written down by hand, and a store that holds runs of a machine with an H200."""
+"""Runs written down by hand, and real ones of a machine with an H200."""
 
-import shutil
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,6 @@ from autotune.storage.sql import open_store
 from autotune.storage.testing import make_measurement, make_run
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
-DATA = Path(__file__).parents[1] / "data"
 BASELINE = Plan.of({"precision": "fp32", "workers": 0, "pin_memory": False})
 
 
@@ -62,15 +59,6 @@ def make(tmp_path):
             return store.run(str(stored.id)), store.trials(stored.id)
 
     return made
-
-
-@pytest.fixture(scope="session")
-def h200(tmp_path_factory):
-    """The path of a store with real runs on an H200."""
-    copy = tmp_path_factory.mktemp("h200") / "h200.db"
-    shutil.copy(DATA / "h200.db", copy)
-    open_store(str(copy)).close()  # brings it up to date
-    return str(copy)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from autotune.report.why import why_of
+from tests.agent.world import GPT, GPT_MODEL, Table, World
 from tests.report.conftest import AGAIN, BASELINE, FIRST, FLIPPED, SEARCHED, ok, plan, won
 
 BOTH = {"precision": "bf16", "workers": 4}
@@ -99,6 +100,18 @@ def test_least_memory_is_explained_by_memory(make):
     assert why.is_memory
     assert why.factor == pytest.approx(0.8)
     assert why.shares[0].factor == pytest.approx(0.8)
+
+
+def test_the_true_effects_of_a_simulated_gpu_are_found():
+    """A whole search with its ending on a model whose factors are known: 1.19, 1.08, 5.65."""
+    table = Table(World(GPT_MODEL, seed=1), GPT, budget_s=1800)
+    table.search().run()
+    found = shares(why_of(table.record(), table.store.trials(1)))
+    compiled = found["compile_mode", "compile_scope"]
+    assert compiled.low < 1.19 < compiled.high < 1.3
+    fused = found["optimizer_impl",]
+    assert fused.low < 1.08 < fused.high < 1.2
+    assert found["precision",].factor == pytest.approx(5.65, rel=0.15)
 
 
 @pytest.mark.parametrize(

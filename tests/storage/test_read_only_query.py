@@ -75,6 +75,10 @@ def test_nothing_but_reading_is_possible(store, filled, sql):
         "SELECT * FROM sqlite_stmt",
         "SELECT file FROM pragma_database_list",
         "SELECT * FROM pragma_module_list",
+        "SELECT * FROM pragma_compile_options",
+        "SELECT sqlite_source_id()",
+        "SELECT sqlite_compileoption_get(1)",
+        "SELECT data FROM sqlite_dbpage",
     ],
 )
 def test_nothing_outside_of_tables_is_read(tmp_path, sql):
@@ -101,6 +105,18 @@ def test_what_computes_from_tables_is_answered(tmp_path, sql):
     url = str(tmp_path / "autotune.db")
     open_store(url).close()
     assert read_only_query(url, sql).columns
+
+
+def test_flags_and_boolean_knobs_are_booleans_in_every_database(store, filled, new_run):
+    """SQLite keeps 0 and 1 for them; counts and other knobs stay numbers."""
+    run = store.run("mine")
+    plan = Plan.of({"precision": "fp32", "workers": 1, "pin_memory": True})
+    store.start_trial(run.id, 5, plan, Purpose.SAMPLER, "because", "log")
+    sql = "SELECT pin_memory, workers, settled FROM trials_wide WHERE number IN (1, 5) ORDER BY"
+    rows = read_only_query(filled, f"{sql} number").rows
+    assert [row[0] for row in rows][-1] is True
+    assert [row[1] for row in rows] == [1, 1]
+    assert rows[0][2] is True
 
 
 def test_an_endless_query_ends_at_its_time_limit(filled):

@@ -21,8 +21,10 @@ from autotune.search_space.command import Command
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.command import startup
+from autotune.trials.command.forked import ForkedScript, is_plain_script
 from autotune.trials.command.order import SCRATCH_VARIABLE, Order, Task
 from autotune.trials.command.scratch import mirror_tree
+from autotune.trials.forkable import is_new_with_torch
 from autotune.trials.request import ProbeRequest, Rejection, TrialRequest
 from autotune.trials.result import Outcome, Phase, TrialResult
 
@@ -132,11 +134,10 @@ class Launched:
         self._listener.listen()
         self._connections: list[Connection] = []
         order = replace(order, address=address, scratch=str(tree))
-        self._process = subprocess.Popen(  # noqa: S603  the user's own command
+        self._process = _started(
             order.command.writing_below(scratch / "output", argv),
-            cwd=scratch,
-            env={**os.environ, **_QUIET, **hooked(order)},
-            stdin=subprocess.DEVNULL,
+            scratch,
+            {**os.environ, **_QUIET, **hooked(order)},
         )
         self._pidfd = os.pidfd_open(self._process.pid)
 
@@ -183,6 +184,16 @@ class Launched:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _started(
+    argv: tuple[str, ...], cwd: Path, env: Mapping[str, str]
+) -> "subprocess.Popen[bytes] | ForkedScript":
+    if is_new_with_torch() and is_plain_script(argv) and (cwd / argv[1]).is_file():
+        return ForkedScript(argv, cwd=cwd, env=env)
+    return subprocess.Popen(  # noqa: S603  the user's own command
+        argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL
+    )
 
 
 def hooked(order: Order) -> Mapping[str, str]:

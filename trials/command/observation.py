@@ -1,6 +1,7 @@
 """Observes a training for a few steps: what its space depends on."""
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from autotune.trials.probing.optimizer import (
     own_implementation,
     steps_with,
 )
+from autotune.trials.probing.source import installed
 
 _STEPS = 3  # optimizer steps that are looked at
 # Wrappers that cut parameters into parts, and what cannot be put into such a model from outside.
@@ -78,6 +80,7 @@ def observe(training: Training, order: Order) -> Iterator[None]:
         own_settings=_own_settings(training),
         held=tuple(_held(training, command)),
         remarks=tuple(_remarks(training, accumulation)),
+        imports=installed(set(sys.modules)),
         source_hash=_source_hash(order),
     )
     training.wire.send(_with_parts(facts, training))

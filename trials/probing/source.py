@@ -26,7 +26,7 @@ class Imports:
     def note(self) -> tuple[str, ...]:
         """Return what was imported while this process can be forked as if it had not been."""
         if is_forkable():
-            self._noted = _installed(set(sys.modules) - self._before)
+            self._noted = installed(set(sys.modules) - self._before)
         return self._noted
 
 
@@ -38,7 +38,7 @@ def source_hash(path: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _installed(names: set[str]) -> tuple[str, ...]:
+def installed(names: set[str]) -> tuple[str, ...]:
     """Return the installed modules among the names, packages before what is in them."""
     files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in names}
     return tuple(sorted(name for name in names if "site-packages" in files[name]))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from autotune.agent.done import Done
-from autotune.agent.forecast.durations import expected_s
+from autotune.agent.forecast.durations import expected_first_step_s, expected_s
 from autotune.agent.forecast.loading import waits_for_data
 from autotune.agent.forecast.memory import cannot_fit, chance_to_fit
 from autotune.agent.forecast.prospects import Prospect, Prospects
@@ -15,7 +15,7 @@ from autotune.agent.history import History
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.reasons import bound_acted_on, why_better
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.knobs import BY_NAME, CATALOGUE, compiler
+from autotune.search_space.knobs import BY_NAME, CATALOGUE
 from autotune.search_space.knobs.batch import FOLLOWS, FOLLOWS_BATCH
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.trials.result import Purpose
@@ -35,11 +35,14 @@ _LEAST_GAIN_PER_TRIAL_LENGTH = 0.005
 # Least gain in the log value for each doubling of the batch: it alters the training, makes all
 # later trials of it longer, and its gain is the least certain part of a forecast.
 _LEAST_GAIN_PER_DOUBLING = 0.01
+# Least gain in the log value of a change beside others: what is worth less only blurs what the
+# others do.
+_LEAST_GAIN_BESIDE_OTHERS = 0.002
 # Least gain of a guarded value in a plan of several changes, as a part of `Promising.gain`.
 _GUARDED_GAIN_PART = 0.2
 # Least probability that a plan runs and fits in memory for it to be combined with other changes.
 _LEAST_CHANCE_TO_RUN = 0.5
-_COMPILER = frozenset(knob.name for knob in compiler.KNOBS)
+_LENGTHEN_START = frozenset(knob.name for knob in CATALOGUE if knob.lengthens_start)
 _MAKE_ROOM = frozenset(knob.name for knob in CATALOGUE if knob.memory.makes_room)
 # Knobs that save memory. When speed is the objective they are not changed alone: making room costs
 # speed unless a larger batch needs it, and sharding has its own proposer.
@@ -156,8 +159,9 @@ class Promising:
         )
 
     def _trial_s(self, plan: Plan, outlook: Prospect, history: History) -> float:
-        # A large batch makes long steps, of which a trial has a least number. Workers deliver
-        # batches in bursts, and a trial waits for the first one and for whole ones in its windows.
+        # A large batch makes long steps, of which a trial has a least number beside its first one.
+        # Workers deliver batches in bursts, and a trial waits for the first one and for whole ones
+        # in its windows.
         samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
         step_s = samples / outlook.throughput
         workers = int(plan.get("workers", 0))
@@ -167,23 +171,26 @@ class Promising:
             + min(_MAX_QUEUE_S, queue * step_s)
             + _LEAST_BURSTS * workers * step_s
         )
-        return max(steps_s, expected_s(plan, history, self.hardware))
+        first_step_s = expected_first_step_s(plan, history, self.hardware)
+        return max(steps_s + first_step_s, expected_s(plan, history, self.hardware))
 
     def _combined_changes(
         self, base: Done, history: History, forecast: Prospects
     ) -> Iterator[Plan]:
         """Yield the base plan with one change, two and so on, adding the best one each time.
 
-        This is done three times: with all knobs, without the compiler's, and without those and the
-        batch, as both make trials long.
+        This is done three times: with all knobs, without those that make first steps long, and
+        without those and the batch. The last plan of each comes with every other batch, too, as
+        the best one may make trials long.
         """
-        for kept in (frozenset[str](), _COMPILER, _COMPILER | {"batch_size"}):
+        for kept in (frozenset[str](), _LENGTHEN_START, _LENGTHEN_START | {"batch_size"}):
             plan, log_value = base.plan, _log_value(base, history, forecast)
             while addition := self._best_addition(plan, base, kept, history, forecast):
-                if addition[1] <= log_value:
+                if addition[1] <= log_value + _LEAST_GAIN_BESIDE_OTHERS:
                     break
                 plan, log_value = addition
                 yield plan
+            yield from history.space.alternatives(plan, "batch_size")
 
     def _best_addition(
         self,

@@ -22,6 +22,16 @@ def test_what_promises_much_for_little_time_comes_first():
     assert "workers" not in first
 
 
+def test_a_first_guess_holds_whatever_costs_no_time_to_try():
+    """What makes a first step long is left out, and what comes beside it is not lost with it."""
+    space = build_space(replace(GPT, has_conv2d=True), GPU)
+    first = proposals(history(({}, ok(50.0, batch=16, wait=0.5)), space=space))[0].plan
+    assert first["workers"] > 1
+    assert first["optimizer_impl"] == "fused"
+    assert first["pin_memory"]
+    assert not first["cudnn_benchmark"]
+
+
 def test_on_one_device_the_largest_expected_gain_comes_first():
     """Whether or not something surer is left."""
     seen = history(({}, ok(50.0, memory=5 * GIB)))
