@@ -70,7 +70,7 @@ class Column:
 
 COLUMNS = (
     Column(name="number", heading="Trial", show=str, scale=1, width=110),
-    Column(name="purpose", heading="Purpose", show=kind, computed=True),
+    Column(name="purpose", heading="Purpose", show=kind, computed=True, width=170),
     Column(name="changes", heading="Changes from the baseline", computed=True, width=320),
     Column(name="throughput", heading="Samples/s", show=samples, scale=1),
     Column(name="interval", heading="± 95 % (%)", computed=True, width=110),

@@ -81,7 +81,12 @@ def _verdict(run: RunRecord, found: Conclusion, winner: dict[str, Any]) -> Compo
 
 
 def _notes(heading: str, texts: Sequence[str], colour: str) -> Component | None:
-    return parts.notes(heading, [t[:1].upper() + t[1:] for t in texts], colour) if texts else None
+    return parts.notes(heading, [_sentence(text) for text in texts], colour) if texts else None
+
+
+def _sentence(text: str) -> str:
+    """Return the text with a capital letter, but for one that begins with a knob."""
+    return text if "=" in text.split(maxsplit=1)[0] else text[:1].upper() + text[1:]
 
 
 def _rejected(run: RunRecord, out: Sequence[Disqualified]) -> list[str]:
