@@ -73,7 +73,13 @@ window.dash_clientside.autotune = {
   },
 
   /* The visible rows of the table are requested again. */
-  refresh_grid: () => { window.dash_ag_grid?.getApi('trials')?.refreshInfiniteCache(); },
+  refresh_grid: () => {
+    try {
+      window.dash_ag_grid?.getApi('trials')?.refreshInfiniteCache();
+    } catch {
+      // The table is not there yet; it requests its rows when it comes.
+    }
+  },
 
   keep_colour: (value) => keepInAddress('colour', value),
   keep_columns: (values) => keepInAddress('columns', values.join(',')),
