@@ -54,8 +54,8 @@ class Verdicts:
         """
         if not self._failed or self.has_report(plan):
             return False
-        own = self._baseline["precision"]
-        return any(plan["precision"] == other["precision"] != own for other in self._failed)
+        own, precision = self._baseline.get("precision", ""), plan.get("precision", "")
+        return any(precision == other.get("precision", "") != own for other in self._failed)
 
     def rule_out(self, plan: Plan) -> bool:
         """Whether the plan failed its check or is suspect, see `is_suspect`."""

@@ -1,5 +1,6 @@
 """Prints what a run concluded: the verdict, the figures, why, and what the user must know."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ _STYLES = {
 }
 _WIDE = 120  # columns of a terminal from which a waterfall has bars
 _BAR_WIDTH = 20  # characters
+# Characters for the settings in a waterfall, and what its other columns take at most.
+_LEAST_ROOM, _OTHER_COLUMNS = 28, 66
 _TITLE = "why: what the settings are worth, as factors that multiply to the whole"
 
 
@@ -83,7 +86,7 @@ def _figures(winner: Mapping[str, Any], *, kept: bool) -> Table:
 def _waterfall(lines: list[Line], console: Console) -> Table:
     """Return the waterfall; wide terminals have a bar for each line."""
     table = _table()
-    table.add_column("", ratio=None)
+    table.add_column("", no_wrap=True)
     for column in ("times", "95 % interval", "so far"):
         table.add_column(column, justify="right", no_wrap=True)
     has_bars = console.is_terminal and console.width >= _WIDE
@@ -95,7 +98,7 @@ def _waterfall(lines: list[Line], console: Console) -> Table:
         bar: list[RenderableType] = [_bar(line, most)] if has_bars else []
         is_end = not line.worth
         table.add_row(
-            Text(line.what, style="bold" if is_end else ""),
+            Text(_wrapped(line.what, console), style="bold" if is_end else ""),
             line.worth,
             line.interval,
             line.so_far,
@@ -103,6 +106,14 @@ def _waterfall(lines: list[Line], console: Console) -> Table:
             Text(line.note, style="" if is_end else "dim"),
         )
     return table
+
+
+def _wrapped(settings: str, console: Console) -> str:
+    """Return settings on several lines where a terminal is narrow, none of them broken."""
+    if not console.is_terminal:
+        return settings
+    room = max(_LEAST_ROOM, console.width - _OTHER_COLUMNS)
+    return textwrap.fill(settings, room, break_long_words=False, break_on_hyphens=False)
 
 
 def _bar(line: Line, most: float) -> Bar:

@@ -103,10 +103,8 @@ def print_trials(run: RunRecord, trials: Sequence[TrialRecord], numbers: Sequenc
     console = stdout()
     width = console.width if console.is_terminal else None
     known, lines = {trial.number for trial in trials}, trial_lines(run, trials)
-    print_rendered(heading())
-    for number in numbers:
-        if number in known:
-            print_rendered(trial_text(lines[number], width))
+    shown = (trial_text(lines[number], width) for number in numbers if number in known)
+    print_rendered(heading(), *shown)
 
 
 def trial_lines(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[int, TrialLine]:

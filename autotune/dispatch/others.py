@@ -1,12 +1,15 @@
 """How much of this machine other programs use, looked at while autotune itself does nothing."""
 
 import os
+import time
 from dataclasses import dataclass
 
 import psutil
 import pynvml
 
 _INTERVAL_S = 0.5  # for which processors are looked at
+_ENDING_S = 1.0  # for which processes that are ending may still be busy
+_QUIET = 0.1  # busy cores up to which a machine is quiet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +28,25 @@ class OthersLoad:
 
 
 def others_load() -> OthersLoad:
-    """Look for half a second, in which this process sleeps, at what is busy."""
+    """Return what is busy while this process sleeps for half a second, or for two.
+
+    Where something is busy, the quieter of two looks counts: processes that autotune started may
+    just be ending, and the driver of a GPU tells of the second before.
+    """
+    first = _look()
+    if first.cores < _QUIET and not first.device_share:
+        return first
+    time.sleep(_ENDING_S)
+    second = _look()
+    shares = [look.device_share for look in (first, second) if look.device_share is not None]
+    return OthersLoad(
+        cores=min(first.cores, second.cores),
+        num_cores=first.num_cores,
+        device_share=min(shares, default=None),
+    )
+
+
+def _look() -> OthersLoad:
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     busy = psutil.cpu_percent(interval=_INTERVAL_S, percpu=True)
     used = [share for core, share in enumerate(busy) if mine is None or core in mine] or busy

@@ -43,7 +43,7 @@ def _results(file: PlanFile) -> Iterator[str]:
     if file.how:
         yield f"Measured by: {file.how.rstrip('.')}."
     if file.why:
-        yield "Why it is faster, factors that multiply to the whole:"
+        yield "Why, as factors that multiply to the whole:"
         yield from (f"    {line}" for line in file.why)
     yield from file.remarks
 

@@ -9,7 +9,7 @@ from autotune.storage.records import TrialRecord
 from autotune.trials.result import Purpose
 
 # Plans that a new one is compared with: the first, which is the baseline, and the latest.
-_MAX_KNOWN = 200
+_MAX_KNOWN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +29,20 @@ class Origin:
 
 @dataclass(slots=True)
 class _Known:
-    """A measured plan: its first trial, and how many trials had been measured at its last one."""
+    """A measured plan.
+
+    Attributes:
+        number: of its first trial.
+        seen: how many trials had been measured at its last one.
+        items: its settings.
+    """
 
     number: int
     plan: Plan
     num_ranks: int
     throughput: float
     seen: int
+    items: frozenset[tuple[str, Value]]
 
 
 class Lineage:
@@ -57,7 +64,8 @@ class Lineage:
             if known.plan == plan and known.num_ranks == num_ranks:
                 known.seen = self._num_measured
                 return
-        self._known.append(_Known(number, plan, num_ranks, throughput, self._num_measured))
+        seen = self._num_measured
+        self._known.append(_Known(number, plan, num_ranks, throughput, seen, _items(plan)))
         del self._known[1:-_MAX_KNOWN]
 
     def origin(self, plan: Plan, purpose: Purpose, num_ranks: int) -> Origin:
@@ -71,11 +79,12 @@ class Lineage:
         if not same or (purpose is Purpose.BASELINE and not self._has(plan, num_ranks)):
             return Origin(changes=tuple(_changes(plan, self._baseline).items()))
 
+        own = _items(plan)
+
         def distance(known: _Known) -> tuple[int, float]:
             # A knob that no longer applies, such as the compiler's scope, follows from another.
-            values = [v for v in _changes(plan, known.plan).values() if v is not None]
             preferred = known.seen if purpose is Purpose.ABLATE else known.throughput
-            return len(values), -preferred
+            return len(own - known.items), -preferred
 
         nearest = min(same, key=distance)
         changes = _changes(plan, nearest.plan)
@@ -127,6 +136,11 @@ def fitted(words: list[str], width: int | None) -> str:
         if len(text) <= width:
             return text
     return f"{len(words)} changes" if len(words) > 1 else "1 change"
+
+
+def _items(plan: Plan) -> frozenset[tuple[str, Value]]:
+    """Return the settings of a plan without the accumulation, which follows from the batch."""
+    return frozenset(item for item in plan.items if item[0] != FOLLOWS)
 
 
 def _changes(plan: Plan, other: Plan) -> dict[str, Value | None]:

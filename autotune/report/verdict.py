@@ -2,6 +2,7 @@
 
 import enum
 import math
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -136,11 +137,13 @@ def disqualified(run: RunRecord, trials: Sequence[TrialRecord]) -> tuple[Disqual
     own_knobs = run.new.facts.get("user_knobs", ())
     checks = [trial for trial in done if trial.purpose is Purpose.NUMERICS]
     verdicts = Verdicts(checks, run.new.baseline, frozenset(own_knobs))
-    plans = dict.fromkeys(trial.plan for trial in done if trial.is_measured)
+    cap_bytes, by_plan = _memory_cap_bytes(run), defaultdict(list)
+    for trial in done:
+        by_plan[trial.plan].append(trial)
     found = []
-    for plan in plans:
-        own = [trial for trial in done if trial.plan == plan]
-        why = _why_out(own, verdicts, _memory_cap_bytes(run))
+    for plan, own in by_plan.items():
+        is_measured = any(trial.is_measured for trial in own)
+        why = _why_out(own, verdicts, cap_bytes) if is_measured else None
         if why is not None and plan != run.new.baseline:
             found.append(_disqualified(plan, own, *why))
     return tuple(sorted(found, key=lambda out: -(out.throughput or 0.0)))

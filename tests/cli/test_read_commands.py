@@ -22,7 +22,7 @@ from autotune.cli.show import show
 from autotune.cli.trials import trials
 from autotune.errors import StoreError, UsageError
 from autotune.search_space.bound import Bound
-from autotune.search_space.plan import Plan
+from autotune.search_space.plan import Plan, spell
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import NewRun, RunState, Winner
 from autotune.storage.sql import open_store
@@ -320,6 +320,20 @@ def test_a_stranger_reads_what_won_how_sure_why_and_what_next(h200, columns, at_
     assert "each within noise" in text
     assert "your training must change - batch_size=256 instead of 16" in text
     assert "a trial was faster and was not measured again: trial 5 with 1,001 samples/s" in text
+    assert "…" not in text
+
+
+@pytest.mark.parametrize(
+    "run", ["recommender", "resnet50", "diffusion", "translation", "imagenet"]
+)
+def test_no_setting_is_broken_in_a_narrow_terminal(h200, run, at_width):
+    """Each setting of the winner stands whole in its line, as `--fix` takes it."""
+    text = "\n".join(at_width(80, "show", run, "--storage", h200))
+    view = _strict_json(_call("show", run, "--storage", h200, "--json"))
+    shares = [share["settings"] for share in view["why"]["shares"]]
+    settings = [f"{k}={spell(v)}" for share in shares for k, v in share.items()]
+    assert all(setting in text.split() for setting in settings)
+    assert "…" not in text
 
 
 def test_the_page_shows_what_the_command_prints(h200, at_width):

@@ -185,6 +185,24 @@ def asked(monkeypatch):
     return requests
 
 
+def test_a_run_says_its_first_word_before_anything_is_imported(tmp_path):
+    """Imports take a second; help and other commands have no such word."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+    def typed(*words):
+        command = [sys.executable, "-X", "importtime", "-m", "autotune", *words]
+        ran = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        return ran.stderr
+
+    before, word, _ = typed("run", "none.py").partition("autotune run: starting\n")
+    assert word
+    assert "typer" not in before
+    assert "autotune run: starting" not in typed("run", "--help")
+    assert "autotune run: starting" not in typed("runs")
+
+
 def test_in_a_process_of_somebody_else_the_budget_counts_from_the_call(autotune, asked):
     """However old the process is, as a notebook's or a test's, none of the budget is gone."""
     before = time.monotonic()

@@ -127,9 +127,11 @@ def _range(plan: Plan, history: History) -> str:
     found = [
         trial.throughput for trial in history.done if trial.plan == plan and trial.is_measured
     ]
-    ends = " to ".join(f"{x:,.0f}" if x >= 1000 else f"{x:.4g}" for x in (min(found), max(found)))
+    ends = dict.fromkeys(
+        f"{x:,.0f}" if x >= 1000 else f"{x:.4g}" for x in (min(found), max(found))
+    )
     processes = "one process" if len(found) == 1 else f"{len(found)} processes"
-    return f"{ends} samples/s in {processes}"
+    return f"{' to '.join(ends)} samples/s in {processes}"
 
 
 def _kept_baseline(

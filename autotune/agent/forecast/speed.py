@@ -229,7 +229,7 @@ class Forecast:
     def _noise(self, fit: _Hyperparameters) -> list[float]:
         """Return the variance of the noise in each trial."""
         measured = (trial.result.measurement for trial in self._trials)
-        return [deviation(m, fit.process_std) ** 2 for m in measured if m]
+        return [_deviation(m, fit.process_std) ** 2 for m in measured if m]
 
     @cached_property
     def _among_trials(self) -> Array:
@@ -327,7 +327,7 @@ def _weighted_sum(parts: Array, factors: Array) -> Array:
     return np.asarray(np.tensordot(factors**2, parts, axes=1), dtype=np.float64)
 
 
-def deviation(measurement: Measurement, process_std: float) -> float:
+def _deviation(measurement: Measurement, process_std: float) -> float:
     """Return the standard deviation of the measured log throughput about the plan's mean."""
     raced = _RACED_STD if measurement.raced else 0.0
     return math.hypot(process_std, measurement.log_half_width / 2, raced)
