@@ -28,7 +28,7 @@ class Role:
 BASELINE = Role(name="baseline", colour=colours.BASELINE, symbol="diamond", size=12)
 WINNER = Role(name="winner", colour=colours.WINNER, symbol="star", size=15)
 TRIAL = Role(name="trial", colour=colours.TRIAL, symbol="circle")
-DISQUALIFIED = Role(name="changes the numbers", colour=colours.FAILED, symbol="circle-open")
+DISQUALIFIED = Role(name="may not win", colour=colours.FAILED, symbol="circle-open")
 OUT_OF_MEMORY = Role(name="out of memory", colour=colours.FAILED, symbol="x", size=10)
 FAILED = Role(name="failed", colour=colours.FAILED, symbol="cross-open", size=10)
 ROLES = (TRIAL, BASELINE, WINNER, DISQUALIFIED, OUT_OF_MEMORY, FAILED)
@@ -41,7 +41,7 @@ class RunDots:
     Attributes:
         run: whose trials they are.
         dots: all, or every k-th.
-        disqualified: plans whose single steps differ from those of eager fp32.
+        disqualified: plans that may not win: their numerics differ, or they need too much memory.
     """
 
     run: RunRecord
@@ -77,10 +77,10 @@ class RunDots:
             return OUT_OF_MEMORY
         if dot.outcome not in {Outcome.OK, Outcome.CANCELLED, None}:
             return FAILED
-        if self.run.winner is not None and dot.plan == self.run.winner.plan:
-            return WINNER
         if dot.plan == self.run.new.baseline:
             return BASELINE
+        if self.run.winner is not None and dot.plan == self.run.winner.plan:
+            return WINNER
         return DISQUALIFIED if dot.plan in self.disqualified else TRIAL
 
     def pointed(self, dot: Dot) -> str:

@@ -11,7 +11,8 @@ BASELINE = make_run().baseline
 BF16 = Plan.of({**BASELINE.values, "precision": "bf16"})
 
 
-def _measured(throughput: float) -> TrialResult:
+def measured(throughput: float) -> TrialResult:
+    """Return the result of a trial that gave so many samples/s."""
     return TrialResult(outcome=Outcome.OK, measurement=make_measurement(throughput))
 
 
@@ -33,8 +34,8 @@ def fill(url: str) -> None:
     store = open_store(url)
     run = store.create_run(make_run(name="first"))
     results = (
-        (BASELINE, Purpose.BASELINE, _measured(100.0)),
-        (BF16, Purpose.PRESET, _measured(200.0)),
+        (BASELINE, Purpose.BASELINE, measured(100.0)),
+        (BF16, Purpose.PRESET, measured(200.0)),
         (BF16, Purpose.SAMPLER, TrialResult(outcome=Outcome.OOM, error="out of <memory>")),
     )
     for number, (plan, purpose, result) in enumerate(results, 1):

@@ -1,6 +1,7 @@
 """Every page, and all that it answers, over every database."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from starlette.testclient import TestClient
@@ -14,7 +15,11 @@ from autotune.dashboard.source import Source
 from autotune.dashboard.visit import Visit
 from autotune.errors import NotFoundError
 from autotune.report.reading import read_trial
-from tests.dashboard.small_store import fill
+from autotune.storage.records import RunState
+from autotune.storage.sql import open_store
+from autotune.storage.testing import make_run
+from autotune.trials.result import Outcome, Purpose, TrialResult
+from tests.dashboard.small_store import BASELINE, BF16, fill, measured, winner_of
 
 GRID = {"startRow": 0, "endRow": 100, "sortModel": [], "filterModel": {}}
 HERE = {"path": "/", "search": "", "zone": "Europe/Berlin"}
@@ -132,6 +137,34 @@ def test_charts_hold_what_was_measured(source):
         "waiting for data": [4.0],
         "computing and the rest": [96.0],
     }
+
+
+def test_a_plan_that_may_not_win_is_hollow(tmp_path):
+    """It was faster, and ran out of memory when it ran again; the kept baseline is no winner."""
+    url = str(tmp_path / "autotune.db")
+    store = open_store(url)
+    run = store.create_run(make_run())
+    again = TrialResult(outcome=Outcome.OOM, error="out of memory")
+    for number, (plan, purpose, result) in enumerate(
+        (
+            (BASELINE, Purpose.BASELINE, measured(100.0)),
+            (BF16, Purpose.PRESET, measured(200.0)),
+            (BF16, Purpose.CONFIRM, again),
+        ),
+        1,
+    ):
+        store.start_trial(run.id, number, plan, purpose, "because", "")
+        store.finish_trial(run.id, number, result, used_s=1.0)
+    kept = replace(winner_of(BASELINE, 1.0), kept_baseline=True, speedup=None)
+    store.finish_run(run.id, RunState.DONE, stop_reason="done", used_s=9.0, winner=kept)
+    store.close()
+    progress = drawn(RunCharts(Source(url)).progress(None, None, 1))
+    assert (progress["baseline"]["customdata"], "winner" in progress) == ([1], False)
+    assert progress["may not win"]["customdata"] == [2]
+    assert progress["may not win"]["marker"]["symbol"] == "circle-open"
+    page = shown(page_at(Source(url), Visit(path="/runs/1")))
+    assert "REJECTED (memory)" in page
+    assert "Faster, but not allowed to win" in page
 
 
 @pytest.mark.parametrize(

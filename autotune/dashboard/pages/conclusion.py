@@ -103,13 +103,16 @@ def _changes(run: RunRecord, out: Disqualified) -> str:
 
 
 def _tiles(verdict: Verdict, winner: dict[str, Any]) -> list[Component]:
-    own = "Baseline again" if winner["kept_baseline"] else "Winner"
-    baseline_memory = f"GiB; baseline {gib(winner['baseline_memory_bytes'])} GiB"
+    baseline = parts.tile("Baseline", samples(winner["baseline_throughput"]), "samples/s")
+    memory = f"GiB; baseline {gib(winner['baseline_memory_bytes'])} GiB"
+    if verdict.kept_baseline:
+        best = parts.tile("Best other plan", _times(verdict), interval(verdict))
+        return [baseline, best]
     tiles = [
-        parts.tile("Baseline", samples(winner["baseline_throughput"]), "samples/s"),
-        parts.tile(own, samples(winner["throughput"]), "samples/s"),
+        baseline,
+        parts.tile("Winner", samples(winner["throughput"]), "samples/s"),
         parts.tile("Speed-up", _times(verdict), interval(verdict)),
-        parts.tile("Peak memory", gib(winner["memory_bytes"]), baseline_memory),
+        parts.tile("Peak memory", gib(winner["memory_bytes"]), memory),
     ]
     if winner["train_s"] is not None:
         tiles.append(_time_to_train(winner))

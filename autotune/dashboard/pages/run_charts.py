@@ -17,6 +17,7 @@ from autotune.dashboard.source import Source
 from autotune.dashboard.step_time import shares
 from autotune.report import diagnosis
 from autotune.report.as_json import trial_view
+from autotune.report.verdict import disqualified
 from autotune.report.words import samples
 from autotune.search_space.plan import Plan
 from autotune.storage.dots import Dot
@@ -27,6 +28,8 @@ from autotune.trials.result import Purpose
 MAX_DOTS = 800  # trials in a chart
 MAX_CHOICES = 300  # trials to open without a pointer
 EFFECT_SAMPLE = 5000  # trials from which the effects of knobs are computed
+CHECKS = (Purpose.NUMERICS, Purpose.CONFIRM)
+"""What trials are for by which plans are found that may not win."""
 CLICKED = ("progress-chart", "trade-off-chart", "knob-lines-chart")
 """The charts whose dots lead to their trials."""
 
@@ -143,13 +146,12 @@ class RunCharts:
 
 
 def dots_of(store: SqlStore, run: RunRecord) -> RunDots:
-    """Return the run's trials as charts draw them, with the plans that change the numbers."""
-    checks = store.trials_for(run.id, [Purpose.NUMERICS])
-    return RunDots(
-        run=run,
-        dots=store.statistics(run).dots(MAX_DOTS),
-        disqualified=frozenset(trial.plan for trial in checks if _failed_check(trial)),
-    )
+    """Return the run's trials as charts draw them, with the plans that may not win."""
+    dots = store.statistics(run).dots(MAX_DOTS)
+    is_checked = any(dot.purpose in CHECKS for dot in dots)
+    trials = store.some_trials(run.id, [dot.number for dot in dots]) if is_checked else []
+    out = frozenset(other.plan for other in disqualified(run, trials))
+    return RunDots(run=run, dots=dots, disqualified=out)
 
 
 def _choice(found: RunDots, dot: Dot) -> str:
@@ -157,11 +159,6 @@ def _choice(found: RunDots, dot: Dot) -> str:
         found.role(dot).name if dot.throughput is None else f"{samples(dot.throughput)} samples/s"
     )
     return f"trial {dot.number}: {gave}"
-
-
-def _failed_check(trial: TrialRecord) -> bool:
-    report = None if trial.result is None else trial.result.numerics
-    return report is not None and not report.unchecked and not report.passed
 
 
 def _until(run: RunRecord, found: RunDots) -> datetime:
