@@ -33,7 +33,7 @@ def progress(run: RunDots, best: Sequence[Point], until: datetime) -> Component:
     def minutes(time: datetime) -> float:
         return round((time - began).total_seconds() / 60, 3)
 
-    steps = [(minutes(point.finished_at), point.throughput) for point in best]
+    steps = [(minutes(time), speed) for time, speed in _records(run, best)]
     if steps:
         steps.append((max(minutes(until), steps[-1][0]), steps[-1][1]))
     line = {
@@ -57,6 +57,20 @@ def progress(run: RunDots, best: Sequence[Point], until: datetime) -> Component:
         shapes=shapes,
         annotations=notes,
     )
+
+
+def _records(run: RunDots, best: Sequence[Point]) -> list[tuple[datetime, float]]:
+    """Return when a trial that may win was faster than all such trials before it, and how fast."""
+    seen = [
+        (dot.finished_at, dot.throughput)
+        for dot in (*best, *run.measured)
+        if dot.plan not in run.disqualified and dot.finished_at and dot.throughput
+    ]
+    records: list[tuple[datetime, float]] = []
+    for time, speed in sorted(seen):
+        if not records or speed > records[-1][1]:
+            records.append((time, speed))
+    return records
 
 
 def _levels(run: RunDots) -> tuple[list[Any], list[Any]]:

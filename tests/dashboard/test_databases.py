@@ -140,7 +140,7 @@ def test_charts_hold_what_was_measured(source):
 
 
 def test_a_plan_that_may_not_win_is_hollow(tmp_path):
-    """It was faster, and ran out of memory when it ran again; the kept baseline is no winner."""
+    """It was faster, but ran out of memory again: no highest so far; and no winner is drawn."""
     url = str(tmp_path / "autotune.db")
     store = open_store(url)
     run = store.create_run(make_run())
@@ -160,6 +160,7 @@ def test_a_plan_that_may_not_win_is_hollow(tmp_path):
     store.close()
     progress = drawn(RunCharts(Source(url)).progress(None, None, 1))
     assert (progress["baseline"]["customdata"], "winner" in progress) == ([1], False)
+    assert progress["highest so far"]["y"] == [100.0, 100.0]
     assert progress["may not win"]["customdata"] == [2]
     assert progress["may not win"]["marker"]["symbol"] == "circle-open"
     page = shown(page_at(Source(url), Visit(path="/runs/1")))
