@@ -61,9 +61,10 @@ def progress(run: RunDots, best: Sequence[Point], until: datetime) -> Component:
 
 def _records(run: RunDots, best: Sequence[Point]) -> list[tuple[datetime, float]]:
     """Return when a trial that may win was faster than all such trials before it, and how fast."""
+    ended: list[Point | Dot] = [*best, *run.measured]
     seen = [
         (dot.finished_at, dot.throughput)
-        for dot in (*best, *run.measured)
+        for dot in ended
         if dot.plan not in run.disqualified and dot.finished_at and dot.throughput
     ]
     records: list[tuple[datetime, float]] = []
