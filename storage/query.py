@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +28,38 @@ READING = {
 }
 """The actions that SQLite may take for a query; writing, ATTACH and PRAGMA are not among them."""
 
+_FUNCTIONS = (
+    # https://sqlite.org/lang_corefunc.html
+    "abs changes char coalesce concat concat_ws format glob hex if ifnull iif instr length like "
+    "likelihood likely lower ltrim max min nullif octet_length printf quote random randomblob "
+    "replace round rtrim sign soundex sqlite_version substr substring trim typeof unhex unicode "
+    "unistr unistr_quote unlikely upper zeroblob "
+    # https://sqlite.org/lang_datefunc.html
+    "current_date current_time current_timestamp date datetime julianday strftime time timediff "
+    "unixepoch "
+    # https://sqlite.org/lang_aggfunc.html and https://sqlite.org/percentile.html
+    "avg count group_concat median percentile percentile_cont percentile_disc string_agg sum "
+    "total "
+    # https://sqlite.org/windowfunctions.html
+    "cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank "
+    "row_number "
+    # https://sqlite.org/lang_mathfunc.html
+    "acos acosh asin asinh atan atan2 atanh ceil ceiling cos cosh degrees exp floor ln log log10 "
+    "log2 mod pi pow power radians sin sinh sqrt tan tanh trunc "
+    # https://sqlite.org/json1.html
+    "-> ->> json json_array json_array_insert json_array_length json_error_position json_extract "
+    "json_group_array json_group_object json_insert json_object json_patch json_pretty json_quote "
+    "json_remove json_replace json_set json_type json_valid jsonb jsonb_array jsonb_extract "
+    "jsonb_group_array jsonb_group_object jsonb_insert jsonb_object jsonb_patch jsonb_remove "
+    "jsonb_replace jsonb_set"
+)
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+"""The functions that compute from their arguments alone. Others, such as those of full-text
+search, give addresses in memory, load libraries or write to logs."""
 
-OUTSIDE = ("fts", "load_extension", "readfile", "writefile", "edit", "sqlite_", "zipfile", "rtree")
-"""Begin the names of SQLite's functions that look at, or change, more than tables: files,
-extensions, addresses in memory (`fts3_tokenizer`), how the library was built."""
-OUTSIDE_TABLES = ("pragma_", "sqlite_dbpage", "sqlite_stmt", "dbstat", "fsdir")
-"""Begin the names of SQLite's built-in tables that show the file or the library."""
+TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
+"""The modules of SQLite that a query may read as tables; others show files and statements."""
+
 
 FLAGS = frozenset({"user_error", "peer_lost", "settled", "raced", "kept_baseline", "confirmed"})
 """Columns of the tables that hold true or false; SQLite keeps 1 and 0 for these."""
@@ -87,7 +113,7 @@ def _sqlite(
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_CHECKS)
     flags = FLAGS | _boolean_knobs(connection)
-    connection.set_authorizer(_authorize)
+    connection.set_authorizer(_authorizer(connection))
     try:
         cursor = connection.execute(sql)
         rows = cursor.fetchmany(num_rows)
@@ -126,13 +152,21 @@ def _with_booleans(
     ]
 
 
-def _authorize(action: int, *names: str | None) -> int:
-    if action == sqlite3.SQLITE_FUNCTION:
-        is_outside = str(names[1]).lower().startswith(OUTSIDE)
-    else:
-        is_outside = action == sqlite3.SQLITE_READ and str(names[0]).startswith(OUTSIDE_TABLES)
-    allowed = action in READING and not is_outside
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+def _authorizer(connection: sqlite3.Connection) -> Callable[..., int]:
+    modules = {str(name) for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
+    closed = modules - TABLE_FUNCTIONS
+    # SQLite declares a module as a table when it is first read, which a query may not.
+    connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
+
+    def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        allowed = action in READING
+        if action == sqlite3.SQLITE_FUNCTION:
+            allowed = str(second).lower() in FUNCTIONS
+        if action == sqlite3.SQLITE_READ:
+            allowed = str(first).lower() not in closed
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    return authorize
 
 
 def _postgres(

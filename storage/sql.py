@@ -13,6 +13,7 @@ from autotune.search_space.plan import Plan
 from autotune.storage.database import BUSY_S, Database
 from autotune.storage.location import locate
 from autotune.storage.naming import check_name, default_name, name_taken, no_such_run
+from autotune.storage.notes import Notes
 from autotune.storage.records import UNFINISHED, NewRun, RunRecord, RunState, TrialRecord, Winner
 from autotune.storage.rows import (
     fill_result,
@@ -230,9 +231,22 @@ class SqlStore:
             numbers = session.scalars(query.order_by(TrialRow.number)).all()
         return self.some_trials(run_id, numbers)
 
+    def in_flight(self, run_id: int) -> list[TrialRecord]:
+        """Return the run's trials that have not ended, by number."""
+        query = select(TrialRow).where(TrialRow.run_id == run_id, TrialRow.outcome.is_(None))
+        with self._database.reading() as session:
+            return [
+                trial_record(row, []) for row in session.scalars(query.order_by(TrialRow.number))
+            ]
+
     def statistics(self, run: RunRecord) -> RunStatistics:
         """Return the statistics of the run's trials, which the database computes."""
         return RunStatistics(self._database, run)
+
+    @property
+    def notes(self) -> Notes:
+        """What people wrote of runs and trials."""
+        return Notes(self._database)
 
     def close(self) -> None:
         """Close the connections."""

@@ -11,14 +11,13 @@ from sqlalchemy.orm import Session
 
 from autotune.search_space.plan import Plan
 from autotune.storage.database import Database
+from autotune.storage.dots import MEMORY, Dot, read_dots
 from autotune.storage.records import NOT_SEARCHED, RunRecord
 from autotune.storage.tables import TrialRow
 from autotune.trials.result import Outcome
 
 IN_FLIGHT = "in flight"
 """Counted in place of an outcome for trials that have not ended."""
-
-_MEMORY = func.coalesce(TrialRow.peak_reserved_overall_bytes, TrialRow.peak_host_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +75,7 @@ class RunStatistics:
 
     def __init__(self, database: Database, run: RunRecord) -> None:
         self._database = database
+        self._run = run
         self._of_run = TrialRow.run_id == run.id
         self._measured = (
             self._of_run
@@ -120,6 +120,11 @@ class RunStatistics:
             total, ended = session.execute(query).one()
         return total, ended
 
+    def last_end(self) -> datetime | None:
+        """Return when the latest trial ended; None before any has."""
+        with self._database.reading() as session:
+            return session.scalar(select(func.max(TrialRow.finished_at)).where(self._of_run))
+
     def num_measured(self) -> int:
         """Return how many search trials on all ranks were measured."""
         with self._database.reading() as session:
@@ -142,10 +147,10 @@ class RunStatistics:
 
         Trials whose memory is unknown are left out.
         """
-        order = (TrialRow.throughput.desc(), _MEMORY, TrialRow.number)
-        least = func.min(_MEMORY).over(order_by=order, rows=(None, -1))
-        inner = select(TrialRow.number, _MEMORY.label("memory"), least.label("least"))
-        known = inner.where(self._measured & _MEMORY.is_not(None)).subquery()
+        order = (TrialRow.throughput.desc(), MEMORY, TrialRow.number)
+        least = func.min(MEMORY).over(order_by=order, rows=(None, -1))
+        inner = select(TrialRow.number, MEMORY.label("memory"), least.label("least"))
+        known = inner.where(self._measured & MEMORY.is_not(None)).subquery()
         undercuts = known.c.least.is_(None) | (known.c.memory < known.c.least)
         points = self._points(TrialRow.number.in_(select(known.c.number).where(undercuts)))
         return sorted(points, key=lambda point: -point.throughput)
@@ -156,11 +161,23 @@ class RunStatistics:
             thin = self._every(session, at_most)
         return self._points(thin)
 
+    def dots(self, at_most: int) -> list[Dot]:
+        """Return trials of every kind and outcome by number: all, or every k-th of more."""
+        return read_dots(self._database, self._run, at_most)
+
     def latest(self, at_most: int) -> list[int]:
         """Return the numbers of the latest trials of any kind, in their order."""
         query = select(TrialRow.number).where(self._of_run).order_by(TrialRow.number.desc())
         with self._database.reading() as session:
             return sorted(session.scalars(query.limit(at_most)))
+
+    def neighbours(self, number: int) -> tuple[int | None, int | None]:
+        """Return the numbers of the trials before and after a trial; None where there is none."""
+        own = TrialRow.number
+        before = select(func.max(own)).where(self._of_run, own < number)
+        after = select(func.min(own)).where(self._of_run, own > number)
+        with self._database.reading() as session:
+            return session.scalar(before), session.scalar(after)
 
     def knob_effects(self, at_most: int) -> list[KnobEffect]:
         """Return the effect of each knob with several values, the largest first.
@@ -189,7 +206,7 @@ class RunStatistics:
         query = select(
             TrialRow.number,
             TrialRow.throughput,
-            _MEMORY.label("memory_bytes"),
+            MEMORY.label("memory_bytes"),
             TrialRow.finished_at,
             TrialRow.plan,
         )

@@ -234,3 +234,17 @@ class KnobRow(Base):
 
     name: Mapped[str] = mapped_column(String(255), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+
+
+class NoteRow(Base):
+    """A note on a run, or on the trial of a run; 0 in place of a trial's number is the run."""
+
+    __tablename__ = "notes"
+
+    run_id: Mapped[int] = mapped_column(
+        BigInteger, ForeignKey("runs.id"), primary_key=True, autoincrement=False
+    )
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    text: Mapped[str]
+    tags: Mapped[list[Any]]
+    changed_at: Mapped[datetime]

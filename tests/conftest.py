@@ -18,6 +18,7 @@ from autotune.cli.main import run_command_line
 from autotune.dispatch import clusters
 from autotune.dispatch.fork_client import LATER_IMPORTS, TRIAL_IMPORTS, ForkServerProcess
 from autotune.dispatch.run_resources import RunResources
+from autotune.storage.sql import open_store
 from tests.brief_trials import brief_trials
 
 SCHEMAS = count(1)
@@ -87,6 +88,7 @@ def h200(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The path of a store with real runs on an H200."""
     copy = tmp_path_factory.mktemp("h200") / "h200.db"
     shutil.copy(TESTS / "data" / "h200.db", copy)
+    open_store(str(copy)).close()  # brings it up to date
     return str(copy)
 
 

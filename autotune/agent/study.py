@@ -19,28 +19,29 @@ class Studies:
         self.storage = optuna.storages.InMemoryStorage()
 
     def show(self, run: RunRecord, trials: list[TrialRecord]) -> int:
-        """Build the run's study, which maximises throughput, anew and return its id.
+        """Build the run's study, which maximises throughput, anew and return its id, the run's.
 
         Trials that are not candidates of the search, or ran on fewer ranks, are left out.
         """
         wanted = [t for t in trials if t.purpose not in NOT_SEARCHED and t.outcome is not None]
         wanted = [trial for trial in wanted if trial.num_ranks == run.new.num_ranks]
+        self._make_room(run.id)
         study = optuna.create_study(
-            storage=self.storage,
-            study_name=self._free_name(run.name),
-            direction="maximize",
+            storage=self.storage, study_name=run.name, direction="maximize"
         )
         study.set_user_attr("workload", run.new.workload_path)
         choices = _choices([trial.plan for trial in wanted])
         study.add_trials([_told(trial, choices) for trial in wanted])
-        return int(study._study_id)  # noqa: SLF001  Optuna's dashboard has it in its addresses
+        return run.id
 
-    def _free_name(self, name: str) -> str:
-        """Return the name after deleting an older study of that name."""
-        for frozen in self.storage.get_all_studies():
-            if frozen.study_name == name:
-                self.storage.delete_study(frozen._study_id)  # noqa: SLF001  as above
-        return name
+    def _make_room(self, run_id: int) -> None:
+        """Delete the older study of a run, and let the next one have the run's id.
+
+        The id is in the addresses of Optuna's dashboard, which so stay when a server starts anew.
+        """
+        if any(frozen._study_id == run_id for frozen in self.storage.get_all_studies()):  # noqa: SLF001  it has no other name
+            self.storage.delete_study(run_id)
+        self.storage._max_study_id = run_id - 1  # noqa: SLF001  Optuna counts from here
 
 
 def _choices(plans: list[Plan]) -> dict[str, BaseDistribution]:

@@ -3,10 +3,11 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import FileResponse, PlainTextResponse, Response
 from pydantic import BaseModel, Field
 
 from autotune.dashboard.source import Source
+from autotune.dashboard.trial_files import TrialFiles
 from autotune.errors import NotFoundError
 from autotune.export.contents import read_plan_file
 from autotune.export.plan_file import dump_plan
@@ -49,6 +50,14 @@ class Api:
         router.add_api_route("/runs/{run}", self.run, tags=["runs"])
         router.add_api_route("/runs/{run}/trials", self.trials, tags=["trials"])
         router.add_api_route("/runs/{run}/trials/{number}", self.trial, tags=["trials"])
+        files = TrialFiles(self._source)
+        for name, handler in (("log", files.log), ("trace", files.trace)):
+            router.add_api_route(
+                f"/runs/{{run}}/trials/{{number}}/{name}",
+                handler,
+                tags=["trials"],
+                response_class=FileResponse,
+            )
         router.add_api_route(
             "/runs/{run}/plan", self.plan, tags=["plans"], response_class=PlainTextResponse
         )

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from autotune import __version__
 from autotune.dashboard.api import PREFIX, Api
+from autotune.dashboard.delivery import add_delivery
 from autotune.dashboard.guard import Guard
 from autotune.dashboard.optuna_pages import OPTUNA_PATHS, OptunaPages
 from autotune.dashboard.problems import add_handlers
@@ -51,6 +52,7 @@ def make_app(url: str | None, token: str | None = None) -> ASGIApp:
     app.include_router(Api(source).router)
     OptunaPages(source).add_to(app)
     hashes = add_pages(app, source)
+    add_delivery(app)
     return Guard(app, token=token, policy=_policy_by_path(hashes))
 
 

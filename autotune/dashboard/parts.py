@@ -19,7 +19,7 @@ STATE_COLOURS = {
 """Colours of a run's states and a trial's outcomes; all others are failures, in red."""
 
 
-def title(text: str, *beside: Component) -> Component:
+def title(text: str, *beside: Component | None) -> Component:
     """Return a page's heading, with the components `beside` it."""
     return dmc.Group([dmc.Title(text, order=1, size="h2"), *beside], gap="sm", mb="md")
 
@@ -31,10 +31,23 @@ def section(heading: str, *children: Child, about: str = "") -> Component:
     return html.Section(dmc.Paper(inside, withBorder=True, p="md", mb="md"))
 
 
+def tile(name: str, value: str, unit: str) -> Component:
+    """Return a number with its name above and its unit, or a remark, below."""
+    return dmc.Paper(
+        [
+            dmc.Text(name, size="sm", c="dimmed"),
+            dmc.Text(value, size="xl", fw=700),
+            dmc.Text(unit, size="xs", c="dimmed"),
+        ],
+        withBorder=True,
+        p="sm",
+    )
+
+
 def badge(state: str) -> Component:
     """Return a run's state or a trial's outcome on its colour."""
     return dmc.Badge(
-        state, color=STATE_COLOURS.get(state, "red"), variant="light", miw="max-content"
+        state, color=STATE_COLOURS.get(state, "red"), variant="filled", miw="max-content"
     )
 
 
@@ -108,7 +121,20 @@ def commands(lines: Sequence[str]) -> Component:
 
 def alert(message: str, heading: str = "The request failed", colour: str = "red") -> Component:
     """Return a message in a coloured box, by default an error."""
-    return dmc.Alert(message, title=heading, color=colour, mb="md", withCloseButton=True)
+    return dmc.Alert(
+        message, title=heading, color=colour, mb="md", withCloseButton=True, className="note"
+    )
+
+
+def grid_wanted() -> Component:
+    """Return what makes the browser load the script of tables; then `grid-ready` becomes true."""
+    return html.Div([dcc.Store(id="grid-wanted", data=True), dcc.Store(id="grid-ready")])
+
+
+def notes(heading: str, items: Iterable[str], colour: str) -> Component:
+    """Return sentences that must be read, one below the other in a coloured box."""
+    listed = dmc.List([dmc.ListItem(item) for item in items], size="sm")
+    return dmc.Alert(listed, title=heading, color=colour, mt="md", className="note")
 
 
 def placeholder(text: str) -> Component:

@@ -1,15 +1,16 @@
 """The frame around all pages (menu, messages), and the routes from addresses to pages."""
 
+import contextlib
 import functools
 import logging
 import re
 from collections.abc import Callable
-from importlib.resources import files
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, dcc, html, set_props
+from dash import ClientsideFunction, Input, Output, State, dcc, html, set_props
 from dash.backends._fastapi import FastAPIDashServer
 from dash.development.base_component import Component
 from fastapi import FastAPI
@@ -17,7 +18,17 @@ from fastapi import FastAPI
 from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
 from autotune.dashboard.callbacks import callback_in_thread
-from autotune.dashboard.pages import compare, query, run, run_answers, runs, trial
+from autotune.dashboard.document import ASSETS, PageDocument, tab_title
+from autotune.dashboard.pages import (
+    compare,
+    notes,
+    plan_section,
+    query,
+    run,
+    run_answers,
+    runs,
+    trial,
+)
 from autotune.dashboard.problems import BUG_NOTE
 from autotune.dashboard.source import Source
 from autotune.dashboard.visit import Visit
@@ -25,26 +36,22 @@ from autotune.errors import AutotuneError, NotFoundError
 
 logger = logging.getLogger(__name__)
 
-# The HTML of every page; Dash fills in the names between the signs.
-INDEX = """<!DOCTYPE html>
-<html lang="en">
-  <head>
-    {%metas%}
-    <title>{%title%}</title>
-    <link rel="icon" href="/assets/icon.svg">
-    {%css%}
-  </head>
-  <body>
-    {%app_entry%}
-    <footer>{%config%}{%scripts%}{%renderer%}</footer>
-  </body>
-</html>
-"""
-# Runs in the browser, and returns the address of the page and the viewer's time zone.
-REPORT_VISIT = """(path, search) => ({
-  path, search, zone: Intl.DateTimeFormat().resolvedOptions().timeZone
-})"""
-THEME = {"primaryColor": "blue", "defaultRadius": "md"}
+# Text on colours has a contrast of at least 4.5: dark text where a colour's luminance is above the
+# threshold, white text below it.
+THEME = {
+    "primaryColor": "blue",
+    "primaryShade": {"light": 8, "dark": 8},
+    "defaultRadius": "md",
+    "autoContrast": True,
+    "luminanceThreshold": 0.179,
+}
+# The choices that are kept in the address, by the function in the browser that keeps them.
+KEPT: dict[str, list[Input | State]] = {
+    "keep_colour": [Input("colour", "value")],
+    "keep_columns": [Input("columns", "value")],
+    "keep_other": [Input("plan-other", "value")],
+    "keep_sql": [Input("ask", "n_clicks"), State("sql", "value")],
+}
 MENU = (("Runs", "/"), ("Compare", "/compare"), ("Query", "/query"))
 
 
@@ -54,44 +61,68 @@ class _Server(FastAPIDashServer):
     websocket_capability = False
 
 
-# The pages by the pattern of their address. Each function takes the source, the visit and the
-# groups of the pattern.
-PAGES: tuple[tuple[str, Callable[..., Component]], ...] = (
-    (r"/", runs.page),
-    (r"/runs/([^/]+)/?", run.page),
-    (r"/runs/([^/]+)/trials/(\d+)/?", trial.page),
-    (r"/compare/?", compare.page),
-    (r"/query/?", query.page),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A kind of page.
+
+    Attributes:
+        pattern: of its addresses.
+        build: returns the page; takes the source, the visit and the groups of the pattern.
+        title: returns the heading; takes the source and the groups of the pattern.
+    """
+
+    pattern: str
+    build: Callable[..., Component]
+    title: Callable[..., str]
+
+
+PAGES = (
+    Page(pattern=r"/", build=runs.page, title=lambda _: "Runs"),
+    Page(pattern=r"/runs/([^/]+)/?", build=run.page, title=run.title),
+    Page(pattern=r"/runs/([^/]+)/trials/(\d+)/?", build=trial.page, title=trial.title),
+    Page(pattern=r"/compare/?", build=compare.page, title=lambda _: "Compare"),
+    Page(pattern=r"/query/?", build=query.page, title=lambda _: "Query"),
 )
 
 
 def add_pages(server: FastAPI, source: Source) -> list[str]:
     """Add the pages to the server; return the hashes of their scripts for the security policy."""
-    app = Dash(
-        "autotune",
+    app = PageDocument(
+        title_of=functools.partial(title_at, source),
+        name="autotune",
         server=False,
         backend=_Server,
-        assets_folder=str(files("autotune.dashboard") / "assets"),
+        assets_folder=str(ASSETS),
         title="autotune",
         update_title="",
-        index_string=INDEX,
         suppress_callback_exceptions=True,
         on_error=_show_error,
         use_async=True,
     )
     app.init_app(server)
     app.layout = _layout()
+    in_browser = functools.partial(ClientsideFunction, "autotune")
     app.clientside_callback(
-        REPORT_VISIT,
+        in_browser("visit"),
         Output("visit", "data"),
         Input("address", "pathname"),
         Input("address", "search"),
     )
+    app.clientside_callback(in_browser("set_title"), Input("title", "data"))
+    app.clientside_callback(
+        in_browser("load_grid"), Output("grid-ready", "data"), Input("grid-wanted", "data")
+    )
+    for function, chosen in KEPT.items():
+        app.clientside_callback(in_browser(function), *chosen, prevent_initial_call=True)
     callback_in_thread(
-        app, Output("page", "children"), Output("problem", "children"), Input("visit", "data")
+        app,
+        Output("page", "children"),
+        Output("problem", "children"),
+        Output("title", "data"),
+        Input("visit", "data"),
     )(functools.partial(_open_page, source))
-    for page in (run_answers, compare, query):
-        page.add_callbacks(app, source)
+    for part in (run_answers, plan_section, notes, compare, query, runs):
+        part.add_callbacks(app, source)
     return list(app.csp_hashes())
 
 
@@ -112,6 +143,7 @@ def _layout() -> Component:
         [
             dcc.Location(id="address", refresh="callback-nav"),
             dcc.Store(id="visit"),
+            dcc.Store(id="title", data="autotune"),
             html.Header(dmc.Container(bar, size="xl"), className="bar"),
             html.Main(
                 dmc.Container(
@@ -129,12 +161,15 @@ def _loading() -> Component:
     return dmc.Text("Loading ...", c="dimmed")
 
 
-def _open_page(source: Source, told: dict[str, Any] | None) -> tuple[Component, Component | None]:
+def _open_page(
+    source: Source, told: dict[str, Any] | None
+) -> tuple[Component, Component | None, str]:
     visit = Visit.of(told)
+    title = tab_title(title_at(source, visit.path))
     try:
-        return page_at(source, visit), None
+        return page_at(source, visit), None, title
     except AutotuneError as error:
-        return parts.placeholder("There is nothing to show."), parts.alert(str(error))
+        return parts.placeholder("There is nothing to show."), parts.alert(str(error)), title
 
 
 def page_at(source: Source, visit: Visit) -> Component:
@@ -143,10 +178,19 @@ def page_at(source: Source, visit: Visit) -> Component:
     Raises:
         NotFoundError: when there is no such page, run or trial.
     """
-    for pattern, page in PAGES:
-        if found := re.fullmatch(pattern, visit.path):
-            return page(source, visit, *map(unquote, found.groups()))
+    for page in PAGES:
+        if found := re.fullmatch(page.pattern, visit.path):
+            return page.build(source, visit, *map(unquote, found.groups()))
     raise NotFoundError(f"there is no page {visit.path}; choose one from the menu above")
+
+
+def title_at(source: Source, path: str) -> str:
+    """Return the heading of the page at a path; `autotune` where there is none."""
+    for page in PAGES:
+        if found := re.fullmatch(page.pattern, path):
+            with contextlib.suppress(AutotuneError):
+                return page.title(source, *map(unquote, found.groups()))
+    return "autotune"
 
 
 def _show_error(error: Exception) -> None:

@@ -25,3 +25,15 @@ class Source:
         """
         with closing(open_store(self.url, read_only=True, busy_s=BUSY_TIMEOUT_S)) as opened:
             yield opened
+
+    @contextmanager
+    def store_to_write(self) -> Iterator[SqlStore]:
+        """Open the store for what people write of it; nothing is created or migrated by that.
+
+        Raises:
+            StoreError: as above, and when it may not be written.
+        """
+        with self.store():
+            pass
+        with closing(open_store(self.url, busy_s=BUSY_TIMEOUT_S)) as opened:
+            yield opened

@@ -14,6 +14,7 @@ from autotune.report.words import (
     duration,
     gib,
     half_width_percent,
+    kind,
     knob_value,
     percent,
     samples,
@@ -54,7 +55,8 @@ class Column:
         heading: the title of the column, with the unit.
         show: returns a value as text.
         scale: the unit of the heading in units of the database; None: values are no numbers.
-        computed: whether it is no column of the database, so that it can neither sort nor filter.
+        computed: whether it is shown in other words than the database has, so that it can neither
+            sort nor filter.
         width: in pixels.
     """
 
@@ -68,7 +70,7 @@ class Column:
 
 COLUMNS = (
     Column(name="number", heading="Trial", show=str, scale=1, width=110),
-    Column(name="purpose", heading="Purpose"),
+    Column(name="purpose", heading="Purpose", show=kind, computed=True, width=170),
     Column(name="changes", heading="Changes from the baseline", computed=True, width=320),
     Column(name="throughput", heading="Samples/s", show=samples, scale=1),
     Column(name="interval", heading="± 95 % (%)", computed=True, width=110),

@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 from autotune.agent.objectives.stored import objective_from
 from autotune.export.contents import PlanFile
+from autotune.search_space.command import Command
 from autotune.storage.figures import Interval
 
 
@@ -54,24 +55,47 @@ def _certainty(speedup: Interval) -> str:
 
 
 def _instructions(file: PlanFile, file_name: str) -> Iterator[str]:
+    train = [f"    {line}" if line else "" for line in training_lines(file, file_name)]
     if file.command is not None:
-        typed = shlex.join(file.command.argv)
         yield "Train with it, the script as it is:"
-        yield f"    autotune exec --plan {file_name} -- {typed}"
-        yield f"Measure it again: autotune measure --plan {file_name} -- {typed}"
+        yield from train
+        yield f"Measure it again: autotune measure --plan {file_name} -- {_typed(file.command)}"
         return
-    workload = file.workload_path or "model.py"
     several = file.ranks is not None and file.ranks > 1
     yield "Train with it, in a script train.py:" if several else "Train with it:"
     yield ""
-    yield "    import autotune"
-    yield ""
-    yield f'    plan = autotune.load_plan("{file_name}")'
-    yield f'    with autotune.apply(plan, workload="{workload}") as step:'
-    yield "        for batch in step.loader:"
-    yield "            loss = step(batch)"
+    yield from train
     yield ""
     if several:
         yield f"It is for {file.ranks} ranks; start it with:"
-        yield f"    torchrun --nproc-per-node {file.ranks} train.py"
-    yield f"Measure it again: autotune measure {workload} --plan {file_name}"
+        yield f"    {start_line(file)}"
+    yield f"Measure it again: autotune measure {_workload(file)} --plan {file_name}"
+
+
+def training_lines(file: PlanFile, file_name: str) -> list[str]:
+    """Return the command, or the lines of Python, that train with a plan file."""
+    if file.command is not None:
+        return [f"autotune exec --plan {file_name} -- {_typed(file.command)}"]
+    return [
+        "import autotune",
+        "",
+        f'plan = autotune.load_plan("{file_name}")',
+        f'with autotune.apply(plan, workload="{_workload(file)}") as step:',
+        "    for batch in step.loader:",
+        "        loss = step(batch)",
+    ]
+
+
+def start_line(file: PlanFile) -> str | None:
+    """Return the command that starts a script of these lines; None where it is just run."""
+    if file.command is not None or file.ranks is None or file.ranks < 2:
+        return None
+    return f"torchrun --nproc-per-node {file.ranks} train.py"
+
+
+def _typed(command: Command) -> str:
+    return shlex.join(command.argv)
+
+
+def _workload(file: PlanFile) -> str:
+    return file.workload_path or "model.py"

@@ -17,6 +17,7 @@ from autotune.storage.testing import make_run
 from tests.trials.conftest import TINY
 
 REPOSITORY = Path(__file__).parents[2]
+H200 = REPOSITORY / "tests" / "data" / "h200.db"
 LONG_MS = 20_000
 SCREENSHOTS = REPOSITORY / "test-output" / "screenshots"
 # One value of the knob raises, so that the store has a failure; its text tries to be markup.
@@ -95,6 +96,13 @@ def address(real_store) -> Iterator[str]:
     """Where the dashboard over the real store is, without a slash at the end."""
     with serving(real_store.parent) as found:
         yield found.rstrip("/")
+
+
+@pytest.fixture(scope="session")
+def h200_address(h200) -> Iterator[str]:
+    """Where the dashboard over runs of a machine with an H200 is."""
+    with serving(Path(h200).parent, "--storage", h200) as address:
+        yield address.rstrip("/")
 
 
 @pytest.fixture(scope="session")

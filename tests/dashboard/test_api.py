@@ -198,6 +198,8 @@ def test_the_api_describes_all_of_itself(api):
             "/runs/{run}",
             "/runs/{run}/trials",
             "/runs/{run}/trials/{number}",
+            "/runs/{run}/trials/{number}/log",
+            "/runs/{run}/trials/{number}/trace",
             "/runs/{run}/plan",
             "/query",
             "/query.csv",

@@ -205,3 +205,36 @@ def test_what_limits_the_baseline_is_that_of_all_its_ranks(store, new_run, measu
         store.start_trial(run.id, number, plan, Purpose.BASELINE, "", "", num_ranks=num_ranks)
         store.finish_trial(run.id, number, result, used_s=float(number))
     assert diagnoses(run, store.trials(run.id))["baseline"]["bound"] == "communication"
+
+
+def test_dots_are_all_trials(store, run):
+    """Measured, failed, on fewer ranks, and in flight; of many, every k-th."""
+    dots = {dot.number: dot for dot in store.statistics(run).dots(1000)}
+    assert list(dots) == list(range(1, 65))
+    for trial, found in measured(store, run):
+        dot = dots[trial.number]
+        assert (dot.throughput, dot.low) == (found.throughput, found.throughput_low)
+        assert (dot.memory_bytes, dot.plan) == (found.memory_bytes, trial.plan)
+    assert (dots[61].outcome, dots[61].throughput) == (Outcome.OOM, None)
+    assert (dots[62].purpose, dots[63].num_ranks) == (Purpose.NUMERICS, 2)
+    assert (dots[64].outcome, dots[64].finished_at) == (None, None)
+    thinned = [dot.number for dot in store.statistics(run).dots(20)]
+    assert thinned == list(range(4, 65, 4))
+
+
+def test_trials_have_neighbours(store, run):
+    """By number; the first and the last have one."""
+    statistics = store.statistics(run)
+    assert statistics.neighbours(1) == (None, 2)
+    assert statistics.neighbours(30) == (29, 31)
+    assert statistics.neighbours(64) == (63, None)
+
+
+def test_a_run_tells_what_runs_and_when_something_ended(store, run, new_run):
+    """Nothing of other runs, and nothing before anything ended."""
+    assert [trial.number for trial in store.in_flight(run.id)] == [64]
+    ended = [trial.finished_at for trial in store.trials(run.id) if trial.finished_at]
+    assert store.statistics(run).last_end() == max(ended)
+    other = store.create_run(new_run())
+    assert store.in_flight(other.id) == []
+    assert store.statistics(other).last_end() is None

@@ -19,6 +19,7 @@ from autotune.report.words import (
     cell,
     duration,
     gib,
+    kind,
     knob_value,
     percent,
     samples,
@@ -167,7 +168,7 @@ def _of_winner(name: str, show: Callable[[Any], str]) -> Callable[[dict[str, Any
 
 TRIAL_ROWS: tuple[Row, ...] = (
     ("Outcome", lambda view: view["outcome"] or IN_FLIGHT),
-    ("Purpose", lambda view: str(view["purpose"])),
+    ("Purpose", lambda view: kind(view["purpose"])),
     ("Reason", lambda view: str(view["reason"])),
     ("Error", lambda view: cell(view["error"])),
     ("Samples/s", _of_measured("throughput", samples)),

@@ -20,7 +20,7 @@ from autotune.storage.query import QueryResult, read_only_query
 MAX_ROWS = 1000  # shown on the page
 MAX_DOWNLOAD = 100_000  # rows of a downloaded file
 TIMEOUT_S = 10.0
-TABLES = ("trials_wide", "runs", "trials", "windows", "plans")
+TABLES = ("trials_wide", "runs", "trials", "windows", "plans", "notes")
 EXAMPLES = {
     "Fastest plan of each precision": (
         "SELECT precision, max(throughput) AS samples_per_s, count(*) AS trials\n"
@@ -47,11 +47,11 @@ EXAMPLES = {
 
 
 def page(source: Source, visit: Visit) -> Component:
-    """Return the page; `?sql=...` is the statement to begin with."""
+    """Return the page; a statement in the address, `?sql=...`, is answered at once."""
     first = next(iter(EXAMPLES.values()))
     statement = dmc.Textarea(
         id="sql",
-        label="One SELECT statement",
+        label="One SELECT statement; Ctrl+Enter runs it",
         value=visit.query.get("sql", first),
         autosize=True,
         minRows=5,
@@ -78,6 +78,7 @@ def page(source: Source, visit: Visit) -> Component:
                     dmc.GridCol(_schema(source), span={"base": 12, "md": 4}),
                 ]
             ),
+            parts.grid_wanted(),
             html.Div(id="answer", style={"marginTop": "1rem"}),
         ]
     )
@@ -109,7 +110,10 @@ def _columns(source: Source) -> dict[str, tuple[str, ...]]:
 def add_callbacks(app: Dash, source: Source) -> None:
     """Add the callbacks that fill in an example, run the statement, and make files."""
 
-    def ask(_: Any, sql: str) -> Component:
+    def ask(clicks: int | None, ready: bool | None, sql: str, told: dict[str, Any]) -> Any:  # noqa: FBT001  what the browser says
+        asked = clicks or "sql" in Visit.of(told).query
+        if not ready or not asked:
+            return no_update
         return _result_table(
             read_only_query(source.url, sql, timeout_s=TIMEOUT_S, max_rows=MAX_ROWS)
         )
@@ -124,7 +128,9 @@ def add_callbacks(app: Dash, source: Source) -> None:
         app,
         Output("answer", "children"),
         Input("ask", "n_clicks"),
+        Input("grid-ready", "data"),
         State("sql", "value"),
+        State("visit", "data"),
         prevent_initial_call=True,
     )(ask)
     callback_in_thread(

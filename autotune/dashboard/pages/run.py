@@ -9,11 +9,11 @@ from dash.development.base_component import Component
 
 from autotune.agent.objectives.stored import objective_from
 from autotune.dashboard import parts
-from autotune.dashboard.pages.conclusion import changes, headline
+from autotune.dashboard.pages.conclusion import conclusion
+from autotune.dashboard.pages.notes import notes_section, tags
 from autotune.dashboard.source import Source
 from autotune.dashboard.trial_table import (
     SHOWN,
-    Column,
     columns_of,
     grid,
 )
@@ -24,7 +24,15 @@ from autotune.storage.records import RunRecord, RunState
 from autotune.storage.sql import SqlStore
 
 PULSE_MS = 1000  # between checks for something new
+BEAT_MS = 5000  # between updates of what moves with the clock alone
 KNOB_SAMPLE = 200  # trials from which a run's knobs and their values are read
+ABOUT_BEST = (
+    "Each mark is a trial with the 95 % interval of its throughput; click it to see the trial. "
+    "Failures stand at 0. Baseline and winner are drawn where the confirmation puts them."
+)
+ABOUT_LINES = (
+    "A line is a trial, the stronger the faster; each row is a knob that differs between trials."
+)
 ABOUT_EFFECTS = (
     "The share of the variance of throughput, over all measured trials, that lies between the "
     "values of a knob. It is a hint only, as the search tries fast plans more often; changing one "
@@ -38,15 +46,25 @@ def page(source: Source, visit: Visit, run: str) -> Component:
         record = store.run(run)
         version = version_of(store, record)
         found = top(store, record, visit)
+        note = store.notes.of(record.id)
     return dmc.Box(
         [
             dcc.Store(id="run", data=record.id),
             dcc.Store(id="version", data=version),
             dcc.Interval(id="pulse", interval=PULSE_MS, disabled=not goes_on(record)),
+            dcc.Interval(id="beat", interval=BEAT_MS, disabled=not goes_on(record)),
             html.Div(found, id="top"),
+            html.Div(id="live"),
             html.Div(id="rest"),
+            notes_section(note, record.id),
         ]
     )
+
+
+def title(source: Source, run: str) -> str:
+    """Return the run's name."""
+    with source.store() as store:
+        return store.run(run).name
 
 
 def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Component:
@@ -54,7 +72,8 @@ def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Compo
     wide = {"base": 1, "lg": 2}
     return dmc.Box(
         [
-            dmc.SimpleGrid([_best(), _trade_off(list(knobs))], cols=wide),
+            dmc.SimpleGrid([_best(), _trade_off(list(knobs), visit)], cols=wide),
+            parts.section("All knobs at once", html.Div(id="knob-lines"), about=ABOUT_LINES),
             parts.section("What each knob does", html.Div(id="effects"), about=ABOUT_EFFECTS),
             dmc.SimpleGrid(
                 [
@@ -63,7 +82,7 @@ def sections(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Compo
                 ],
                 cols=wide,
             ),
-            _trials(columns_of(knobs)),
+            parts.section("Trials", parts.grid_wanted(), html.Div(id="table", className="table")),
             parts.section("Plan", html.Div(id="plan")),
             parts.section("About this run", parts.facts(_about(run, visit))),
         ]
@@ -93,20 +112,15 @@ def goes_on(run: RunRecord) -> bool:
 def top(store: SqlStore, run: RunRecord, visit: Visit) -> Component:
     """Return the top of the page: title, result so far, progress, and changed knobs."""
     view = run_view(run)
-    best = store.statistics(run).best_so_far()
-    title = parts.title(
+    heading = parts.title(
         run.name,
         parts.badge(run.state.value),
+        *tags(store.notes.of(run.id)),
         dmc.Text(f"started {visit.time(view['created_at'])}", c="dimmed", size="sm"),
     )
-    return dmc.Box(
-        [
-            title,
-            headline(view, best[-1] if best else None),
-            _progress(view, store.statistics(run).outcomes()),
-            changes(view["winner"]),
-        ]
-    )
+    found = conclusion(store, run, view)
+    progress = _progress(view, store.statistics(run).outcomes())
+    return dmc.Box([heading, found, progress])
 
 
 def _progress(run: dict[str, Any], outcomes: dict[str, int]) -> Component:
@@ -126,15 +140,27 @@ def _progress(run: dict[str, Any], outcomes: dict[str, int]) -> Component:
 
 
 def _best() -> Component:
-    return parts.section("Best so far", html.Div(id="best"))
+    chooser = dmc.Select(
+        id="go",
+        label="Open a trial",
+        placeholder="by its number",
+        searchable=True,
+        size="xs",
+        w=280,
+        mt="xs",
+    )
+    plot = html.Div(id="best", className="plot")
+    return parts.section("Best so far", plot, chooser, about=ABOUT_BEST)
 
 
-def _trade_off(knobs: list[str]) -> Component:
+def _trade_off(knobs: list[str], visit: Visit) -> Component:
+    asked = visit.query.get("colour")
     colour = dmc.Select(
         id="colour",
         label="Colour by",
-        placeholder="on the front or not",
+        placeholder="what the trial is",
         data=parts.choices(knobs),
+        value=asked if asked in knobs else None,
         clearable=True,
         searchable=True,
         size="xs",
@@ -142,16 +168,21 @@ def _trade_off(knobs: list[str]) -> Component:
         mb="xs",
     )
     about = (
-        "Each dot is a trial; click it to see the trial. Memory is the peak of the worst rank. "
-        "Trials on the front are those that no other beats in both throughput and memory."
+        "Memory is the peak of the worst rank. On the dotted line are the trials that no other "
+        "beats in both throughput and memory."
     )
     return parts.section(
         "Throughput against memory", colour, html.Div(id="trade-off"), about=about
     )
 
 
-def _trials(columns: list[Column]) -> Component:
-    shown = [column for column in columns if column.name in SHOWN]
+def table(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Component:
+    """Return the table of trials with the choice of its columns; it requests its rows itself."""
+    columns = columns_of(knobs)
+    asked = visit.query.get("columns", "").split(",")
+    known = {column.name: column for column in columns}
+    shown = [known[name] for name in asked if name in known]
+    shown = shown or [known[name] for name in SHOWN]
     data = [{"value": column.name, "label": column.heading} for column in columns]
     chooser = dmc.MultiSelect(
         id="columns",
@@ -162,12 +193,7 @@ def _trials(columns: list[Column]) -> Component:
         size="xs",
         mb="xs",
     )
-    return parts.section(
-        "Trials",
-        html.Div(id="selected"),
-        chooser,
-        grid(shown),
-    )
+    return dmc.Box([html.Div(id="selected"), chooser, grid(shown)])
 
 
 def _about(run: RunRecord, visit: Visit) -> Iterator[tuple[str, parts.Child]]:

@@ -1,18 +1,17 @@
 """The callbacks of a run's page: they fill its sections and its table."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, no_update
 from dash.development.base_component import Component
 
-from autotune.dashboard import charts, parts
+from autotune.dashboard import parts
 from autotune.dashboard.callbacks import callback_in_thread
-from autotune.dashboard.pages.plan_links import plan_links
-from autotune.dashboard.pages.run import goes_on, knobs_of, sections, top, version_of
+from autotune.dashboard.live import live
+from autotune.dashboard.pages.plan_section import plan_section
+from autotune.dashboard.pages.run import goes_on, knobs_of, sections, table, top, version_of
+from autotune.dashboard.pages.run_charts import RunCharts
 from autotune.dashboard.source import Source
-from autotune.dashboard.step_time import shares
 from autotune.dashboard.trial_table import (
     columns_of,
     conditions,
@@ -22,27 +21,19 @@ from autotune.dashboard.trial_table import (
 )
 from autotune.dashboard.visit import Visit
 from autotune.errors import UsageError
-from autotune.export.contents import read_plan_file
-from autotune.export.plan_file import dump_plan
-from autotune.report import diagnosis
-from autotune.report.as_json import trial_view
 from autotune.report.reading import read_trials
-from autotune.report.words import cell, samples
-from autotune.search_space.plan import Plan
-from autotune.storage.records import RunRecord, TrialRecord
-from autotune.storage.statistics import KnobEffect, ValueEffect
-from autotune.trials.result import Purpose
-
-MAX_DOTS = 800  # trials in the chart of throughput against memory
-EFFECT_SAMPLE = 5000  # trials from which the effects of knobs are computed
-REFRESH = "(version) => { dash_ag_grid.getApi('trials').refreshInfiniteCache(); }"
-"""Runs in the browser: the grid requests its visible rows again."""
+from autotune.report.words import cell
 
 
 def add_callbacks(app: Dash, source: Source) -> None:
     """Add the callbacks of the page."""
     RunCallbacks(source).add_to(app)
-    app.clientside_callback(REFRESH, Input("version", "data"), prevent_initial_call=True)
+    RunCharts(source).add_to(app)
+    app.clientside_callback(
+        ClientsideFunction("autotune", "refresh_grid"),
+        Input("version", "data"),
+        prevent_initial_call=True,
+    )
 
 
 class RunCallbacks:
@@ -66,27 +57,20 @@ class RunCallbacks:
             visit,
             prevent_initial_call=True,
         )(self.poll)
+        callback_in_thread(
+            app, Output("live", "children"), Input("pulse", "n_intervals"), version, run
+        )(self.live)
         callback_in_thread(app, Output("rest", "children"), Input("run", "data"), visit)(
             self.sections
         )
-        callback_in_thread(app, Output("best", "children"), version, run)(self.best)
         callback_in_thread(
-            app, Output("trade-off", "children"), version, Input("colour", "value"), run
-        )(self.trade_off)
-        callback_in_thread(app, Output("effects", "children"), version, run)(self.effects)
-        callback_in_thread(app, Output("step-time", "children"), version, run)(self.step_time)
+            app, Output("table", "children"), Input("grid-ready", "data"), run, visit
+        )(self.table)
         callback_in_thread(app, Output("failures", "children"), version, run)(self.failures)
-        callback_in_thread(app, Output("plan", "children"), version, run)(self.plan)
+        callback_in_thread(app, Output("plan", "children"), version, run, visit)(self.plan)
         callback_in_thread(
             app, Output("trials", "getRowsResponse"), Input("trials", "getRowsRequest"), run, visit
         )(self.rows)
-        callback_in_thread(
-            app,
-            Output("address", "href", allow_duplicate=True),
-            Input("trade-off-chart", "clickData"),
-            run,
-            prevent_initial_call=True,
-        )(self.clicked)
         callback_in_thread(app, Output("trials", "columnDefs"), Input("columns", "value"), run)(
             self.columns
         )
@@ -103,69 +87,24 @@ class RunCallbacks:
                 return no_update, not goes_on(record), no_update
             return now, not goes_on(record), top(store, record, Visit.of(told))
 
+    def live(self, _: Any, __: Any, run: int) -> Component | None:
+        """Return what the run does, if it goes on."""
+        with self._source.store() as store:
+            return live(store, store.run(str(run)))
+
     def sections(self, run: int, told: dict[str, Any]) -> Component:
         """Return the empty sections of the page."""
         with self._source.store() as store:
             record = store.run(str(run))
             return sections(record, knobs_of(store, record), Visit.of(told))
 
-    def best(self, _: Any, run: int) -> Component:
-        """Return the chart of the best throughput so far over time."""
+    def table(self, ready: bool | None, run: int, told: dict[str, Any]) -> Any:  # noqa: FBT001  what the browser says
+        """Return the table of trials once its script is there."""
+        if not ready:
+            return no_update
         with self._source.store() as store:
             record = store.run(str(run))
-            points = store.statistics(record).best_so_far()
-        if not points:
-            return parts.placeholder("No trial has been measured yet.")
-        ended = record.finished_at or points[-1].finished_at
-        return charts.best_so_far(points, record.created_at, ended)
-
-    def trade_off(self, _: Any, colour: str | None, run: int) -> Component:
-        """Return the chart of throughput against memory, coloured by a knob or by the front."""
-        with self._source.store() as store:
-            statistics = store.statistics(store.run(str(run)))
-            points, front = statistics.sample(MAX_DOTS), statistics.front()
-            total = statistics.num_measured()
-        chart = charts.trade_off(points, front, colour)
-        return dmc.Box([chart, _thinned(len(points), total)])
-
-    def clicked(self, dot: dict[str, Any] | None, run: int) -> Any:
-        """Return the address of the trial whose dot was clicked."""
-        return f"/runs/{run}/trials/{dot['trial']}" if dot and "trial" in dot else no_update
-
-    def effects(self, _: Any, run: int) -> Component:
-        """Return how throughput varies with each knob's values."""
-        with self._source.store() as store:
-            record = store.run(str(run))
-            effects = store.statistics(record).knob_effects(EFFECT_SAMPLE)
-            total = store.statistics(record).num_measured()
-        if not effects:
-            return parts.placeholder("No knob has been tried with several values yet.")
-        num_used = sum(value.num_trials for value in effects[0].values)
-        items = [_effect(effect) for effect in effects]
-        return dmc.Box(
-            [
-                dmc.Accordion(items, multiple=True, value=[effects[0].knob]),
-                parts.placeholder(f"From {num_used} of {total} measured trials."),
-            ]
-        )
-
-    def step_time(self, _: Any, run: int) -> Component:
-        """Return the parts of a step, for the baseline and the winner."""
-        with self._source.store() as store:
-            record = store.run(str(run))
-            trials = store.trials_for(record.id, [Purpose.BASELINE, Purpose.CONFIRM])
-        baseline = record.new.baseline
-        known = [(name, _best_known(trials, plan, baseline)) for name, plan in _plans(record)]
-        found = [(name, trial) for name, trial in known if trial is not None]
-        if not found:
-            return parts.placeholder("Not known yet.")
-        bounds = [
-            (f"{name}: bound by", diagnosis.bound(trial["diagnosis"]))
-            for name, trial in found
-            if trial["diagnosis"] is not None
-        ]
-        chart = charts.step_parts([(name, shares(trial) or {}) for name, trial in found])
-        return dmc.Box([chart, parts.facts(bounds)])
+            return table(record, knobs_of(store, record), Visit.of(told))
 
     def failures(self, _: Any, run: int) -> Component:
         """Return the number of failed trials by outcome, each with its latest error."""
@@ -187,15 +126,13 @@ class RunCallbacks:
         ]
         return parts.table(("Outcome", "Trials", "Latest", "Its error"), rows, ("Trials",))
 
-    def plan(self, _: Any, run: int) -> Component:
-        """Return the text of the winner's plan file, and links to all formats."""
+    def plan(self, _: Any, run: int, told: dict[str, Any]) -> Component:
+        """Return the winner's plan, as values and as a file."""
         with self._source.store() as store:
-            record = store.run(str(run))
             try:
-                file = read_plan_file(store, record, None)
+                return plan_section(store, store.run(str(run)), None, Visit.of(told))
             except UsageError as error:
                 return parts.placeholder(str(error))
-        return dmc.Stack([plan_links(record.id), parts.text_block(dump_plan(file))])
 
     def rows(self, request: dict[str, Any] | None, run: int, told: dict[str, Any]) -> Any:
         """Return the rows that the grid requests, sorted and filtered by the database."""
@@ -228,49 +165,3 @@ class RunCallbacks:
             return parts.placeholder("Select trials to compare them.")
         named = ",".join(f"{run}.{chosen['id']}" for chosen in rows)
         return parts.link(f"Compare {len(rows)} trials", f"/compare?trials={named}")
-
-
-def _plans(run: RunRecord) -> Iterator[tuple[str, Plan]]:
-    yield "baseline", run.new.baseline
-    if run.winner is not None and not run.winner.kept_baseline:
-        yield "winner", run.winner.plan
-
-
-def _best_known(trials: list[TrialRecord], plan: Plan, baseline: Plan) -> dict[str, Any] | None:
-    """Return the `trial_view` of this plan whose step is known best: with a diagnosis if any."""
-    views = [trial_view(trial, baseline) for trial in trials if trial.plan == plan]
-    known = [view for view in views if shares(view) is not None]
-    return max(known, key=lambda view: view["diagnosis"] is not None, default=None)
-
-
-def _thinned(shown: int, total: int) -> Component | None:
-    if shown >= total:
-        return None
-    return parts.placeholder(f"Shown are {shown} of {total} trials, evenly chosen, and the front.")
-
-
-def _effect(effect: KnobEffect) -> Component:
-    share = f"{100 * effect.explained:.0f} % of the variance"
-    best = max(value.fastest for value in effect.values)
-    rows = [_value_row(value, best) for value in effect.values]
-    columns = ("Value", "Trials", "Slowest", "Mean", "Fastest", "From slowest to fastest")
-    return dmc.AccordionItem(
-        [
-            dmc.AccordionControl(
-                dmc.Group([dmc.Text(effect.knob, fw=600), dmc.Text(share, c="dimmed", size="sm")])
-            ),
-            dmc.AccordionPanel(parts.table(columns, rows, columns[1:5])),
-        ],
-        value=effect.knob,
-    )
-
-
-def _value_row(value: ValueEffect, best: float) -> list[parts.Child]:
-    return [
-        value.value,
-        str(value.num_trials),
-        samples(value.slowest),
-        samples(value.mean),
-        samples(value.fastest),
-        parts.range_bar(value.slowest, value.mean, value.fastest, best),
-    ]

@@ -7,8 +7,11 @@ import dash_mantine_components as dmc
 from dash.development.base_component import Component
 
 from autotune.dashboard import charts, parts
-from autotune.dashboard.pages.plan_links import plan_links
+from autotune.dashboard.api import PREFIX
+from autotune.dashboard.pages.notes import notes_section, tags
+from autotune.dashboard.pages.plan_section import plan_section
 from autotune.dashboard.source import Source
+from autotune.dashboard.trial_files import log_of, trace_of
 from autotune.dashboard.visit import Visit
 from autotune.report import diagnosis as diagnosis_text
 from autotune.report.reading import read_trial
@@ -17,13 +20,14 @@ from autotune.report.words import (
     changes_text,
     duration,
     gib,
-    knob_value,
+    kind,
     numerics,
     percent,
     samples,
     size,
     windows_measured,
 )
+from autotune.storage.records import TrialRecord
 from autotune.storage.statistics import IN_FLIGHT
 
 
@@ -32,6 +36,10 @@ def page(source: Source, visit: Visit, run: str, number: str) -> Component:
     with source.store() as store:
         record = store.run(run)
         trial = read_trial(store, record, int(number))
+        plan = plan_section(store, record, int(number), visit)
+        stored = store.trial(record, int(number))
+        note = store.notes.of(record.id, int(number))
+        before, after = store.statistics(record).neighbours(int(number))
     measured = trial["measurement"]
     return dmc.Box(
         [
@@ -39,6 +47,9 @@ def page(source: Source, visit: Visit, run: str, number: str) -> Component:
                 f"Trial {number}",
                 parts.badge(trial["outcome"] or IN_FLIGHT),
                 parts.link(record.name, f"/runs/{record.id}"),
+                *tags(note),
+                _neighbour("Previous trial", record.id, before),
+                _neighbour("Next trial", record.id, after),
             ),
             _error(trial),
             dmc.SimpleGrid(
@@ -50,16 +61,22 @@ def page(source: Source, visit: Visit, run: str, number: str) -> Component:
             ),
             _windows(trial["windows"]),
             _diagnosis(trial["diagnosis"]),
-            parts.section("Plan", _plan(trial)),
-            parts.section("Export the plan", plan_links(record.id, int(number))),
+            parts.section("Plan", plan),
             parts.section("Measure it again", parts.commands(trial["measure_again"])),
-            _log(trial),
+            _log(trial, _files(record.id, stored, source.url)),
+            notes_section(note, record.id, int(number)),
         ]
     )
 
 
+def title(source: Source, run: str, number: str) -> str:
+    """Return the trial's number with the name of its run."""
+    with source.store() as store:
+        return f"Trial {number} of {store.run(run).name}"
+
+
 def _facts(trial: dict[str, Any], visit: Visit) -> Iterator[tuple[str, parts.Child]]:
-    yield "Purpose", trial["purpose"]
+    yield "Purpose", kind(trial["purpose"])
     yield "Reason", trial["reason"]
     yield "Changes", changes_text(trial)
     yield "Ranks", str(trial["num_ranks"])
@@ -129,32 +146,30 @@ def _diagnosis(diagnosis: dict[str, Any] | None) -> Component | None:
     )
 
 
-def _plan(trial: dict[str, Any]) -> Component:
-    changes = trial["changes"]
-    rows = [
-        [
-            knob,
-            knob_value(changes[knob]["baseline"] if knob in changes else value),
-            knob_value(value),
-        ]
-        for knob, value in sorted(trial["plan"].items(), key=lambda item: item[0] not in changes)
-    ]
-    rows = [[_marked(text, row[0] in changes) for text in row] for row in rows]
-    return parts.table(("Knob", "Baseline", "This trial"), rows)
-
-
-def _marked(text: str, changed: bool) -> Component | str:  # noqa: FBT001  the value to show
-    return dmc.Text(text, fw=700, inherit=True, span=True) if changed else text
-
-
 def _error(trial: dict[str, Any]) -> Component | None:
     if trial["error"] is None:
         return None
     return parts.alert(trial["error"], f"Ended as {trial['outcome']}, in phase {trial['phase']}")
 
 
-def _log(trial: dict[str, Any]) -> Component:
+def _neighbour(words: str, run_id: int, number: int | None) -> Component | None:
+    return parts.link(words, f"/runs/{run_id}/trials/{number}") if number is not None else None
+
+
+def _files(run_id: int, trial: TrialRecord, url: str | None) -> list[Component]:
+    """Return links to the trial's log and trace, as far as they are on this machine."""
+    at = f"{PREFIX}/runs/{run_id}/trials/{trial.number}"
+    links = []
+    if (log := log_of(trial, url)) is not None:
+        links.append(parts.server_link("Look at the whole log", f"{at}/log"))
+        links.append(parts.server_link("Download it", f"{at}/log?download=true", log.name))
+    if (trace := trace_of(trial, url)) is not None:
+        links.append(parts.server_link("Download the trace", f"{at}/trace", trace.name))
+    return links
+
+
+def _log(trial: dict[str, Any], links: list[Component]) -> Component:
     texts = (("Traceback", trial["traceback"]), ("End of the log", trial["log_tail"]))
-    return dmc.Box(
-        [parts.section(heading, parts.text_block(text)) for heading, text in texts if text]
-    )
+    shown = [parts.section(heading, parts.text_block(text)) for heading, text in texts if text]
+    files = parts.section("Log and trace", dmc.Group(links)) if links else None
+    return dmc.Box([*shown, files])
