@@ -118,16 +118,6 @@ def half_width_percent(measured: dict[str, Any]) -> str:
     return f"{half / measured['throughput'] * 100:.1f}"
 
 
-def verdict(winner: dict[str, Any]) -> str:
-    """Return a run's conclusion in one line: the speed-up, or to keep the baseline."""
-    if winner["kept_baseline"]:
-        return f"Keep your baseline. {winner['how']}"
-    if not winner["confirmed"]:
-        return f"The best of the search, not confirmed. {winner['how']}"
-    word = "Speed-up" if winner["speedup"] >= 1.0 else "Speed"
-    return f"{word} {speedup(winner)}, 95 % interval. {winner['how']}"
-
-
 def kind(purpose: str) -> str:
     """Return what a trial is for, in words: `first guess`."""
     return _KINDS[Purpose(purpose)]
