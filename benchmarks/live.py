@@ -27,11 +27,11 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 
 from experts import origin, run_for, seconds, stop_on_sigterm, workload_path  # noqa: E402
 from live_accounts import (  # noqa: E402
-    NOT_STORED,
     Watched,
     best_known,
     confirmed_throughput,
     gains,
+    kept,
     per_device,
     seconds_by_phase,
 )
@@ -48,7 +48,6 @@ def main():
     args = parse_args()
     stop_on_sigterm()
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    print(f"promises are not judged: the store lacks {', '.join(NOT_STORED)} of each trial")
     scores = {}
     for budget_s in args.budgets:
         for path in args.workloads:
@@ -89,7 +88,7 @@ def tune(path, budget_s, args):
         output = (folder / "output.txt").read_text()
         watched = watch(folder / "autotune.db", started_at, ended_at)
         if args.keep:
-            keep(folder, args.keep / f"{path.stem}-{budget_s:.0f}s-{started_at:%H%M%S}")
+            keep_files(folder, args.keep / f"{path.stem}-{budget_s:.0f}s-{started_at:%H%M%S}")
     return {
         "workload": path.stem,
         "budget_s": budget_s,
@@ -135,7 +134,7 @@ def environment(folder):
     }
 
 
-def keep(folder, place):
+def keep_files(folder, place):
     place.mkdir(parents=True, exist_ok=True)
     for name in ("autotune.db", "autotune.db-wal", "output.txt", "plan.yaml"):
         if (folder / name).exists():
@@ -181,6 +180,7 @@ def score(watched, workload, known):
         "stop_reason": run.stop_reason,
         "seconds": seconds_by_phase(watched),
         "gains": asdict(gains(watched.trials)),
+        "kept": asdict(kept(watched.trials)),
     }
 
 
@@ -209,8 +209,22 @@ def lines_of(record):
         f"{json.dumps(record['best_setting'])}"
     )
     yield f"  trials      {gains_words(record['gains'])}"
+    yield f"  promises    {kept_words(record['kept'])}"
     spent = ", ".join(f"{phase} {s:.1f}" for phase, s in record["seconds"].items())
     yield f"  {record['wall_s']:.0f} s in all: {spent}"
+
+
+def kept_words(kept):
+    """Return how well trials kept what the search expected of them, in words."""
+    if not kept["num_trials"]:
+        return "nothing was expected of any trial"
+    ratios = {"throughput": kept["of_throughput"], "length": kept["of_seconds"]}
+    medians = [f"{name} {ratio:.2f}" for name, ratio in ratios.items() if ratio is not None]
+    return (
+        f"{kept['num_gained']} of {kept['num_trials']} gained, {kept['expected_gains']:.1f} "
+        f"expected; measured over expected in the median: {', '.join(medians)}; "
+        f"{kept['num_longer']} took more than a quarter longer"
+    )
 
 
 def winner_words(record):

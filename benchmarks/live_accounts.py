@@ -1,11 +1,15 @@
 """What a run's store tells about it: where its seconds went, what its trials gained, its score."""
 
 import itertools
+import statistics
 from dataclasses import dataclass
 from datetime import datetime
 
 from autotune.storage.records import RunRecord, TrialRecord
 from autotune.trials.result import Measurement, Outcome, Purpose
+
+LONGER = 1.25
+"""So many times its expected length is long for a trial."""
 
 GAIN = 1.01
 """A trial gained when it is so many times as fast as the best before it."""
@@ -16,9 +20,6 @@ WHOLE = {
     Purpose.ABLATE: "ablation",
 }
 """Trials whose seconds are counted as one, whatever their own phases were."""
-
-NOT_STORED = ("chance_of_gain", "expected_gain", "expected_s")
-"""What a trial's row would have to hold, as numbers, for promises to be held against results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,46 @@ def gains(trials: tuple[TrialRecord, ...]) -> Gains:
         num_gained=num_gained,
         gained_s=gained_s,
         other_s=other_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """How well trials kept what the search expected of them.
+
+    Attributes:
+        num_trials: of which something was expected, and which ended by themselves.
+        expected_gains, num_gained: the sum of their chances of a gain, and how many gained.
+        of_throughput, of_seconds: measured over expected, the median; None without any.
+        num_longer: trials that took more than a quarter longer than expected.
+    """
+
+    num_trials: int
+    expected_gains: float
+    num_gained: int
+    of_throughput: float | None
+    of_seconds: float | None
+    num_longer: int
+
+
+def kept(trials: tuple[TrialRecord, ...]) -> Kept:
+    """Return how well trials kept what the search expected of them."""
+    best, rows = 0.0, []
+    ended = (trial for trial in trials if trial.result and trial.purpose not in WHOLE)
+    for trial in sorted(ended, key=lambda trial: trial.finished_at):
+        speed = speed_per_device(trial)
+        if trial.promise is not None and trial.outcome is not Outcome.CANCELLED:
+            rows.append((trial.promise, speed * trial.num_ranks, speed >= GAIN * best, trial))
+        best = max(best, speed)
+    lasting = [trial.result.total_s / p.seconds for p, *_, trial in rows if trial.result.total_s]
+    speeds = [speed / promise.throughput for promise, speed, *_ in rows if speed]
+    return Kept(
+        num_trials=len(rows),
+        expected_gains=sum(promise.chance for promise, *_ in rows),
+        num_gained=sum(gained for *_, gained, _ in rows),
+        of_throughput=statistics.median(speeds) if speeds else None,
+        of_seconds=statistics.median(lasting) if lasting else None,
+        num_longer=sum(ratio > LONGER for ratio in lasting),
     )
 
 

@@ -10,6 +10,7 @@ from autotune.storage.naming import check_name, default_name, name_taken, no_suc
 from autotune.storage.records import (
     UNFINISHED,
     NewRun,
+    Promise,
     RunRecord,
     RunState,
     TrialRecord,
@@ -80,8 +81,9 @@ class MemoryStore:
         log_path: str,
         *,
         num_ranks: int = 1,
+        promise: Promise | None = None,
     ) -> None:
-        """Store a trial in flight, on `num_ranks` devices.
+        """Store a trial in flight, on `num_ranks` devices, with what is expected of it.
 
         Raises:
             ValueError: when the run has a trial of this number.
@@ -99,6 +101,7 @@ class MemoryStore:
             log_path=log_path,
             result=None,
             num_ranks=num_ranks,
+            promise=promise,
         )
 
     def finish_trial(self, run_id: int, number: int, result: TrialResult, used_s: float) -> None:

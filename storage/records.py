@@ -149,8 +149,26 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What the search expected of a trial before it ran.
+
+    Attributes:
+        throughput: the median of the samples per second.
+        chance: probability that the trial is better than the best one before, by 1 % or more.
+        seconds: wall clock of the trial.
+    """
+
+    throughput: float
+    chance: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """A trial as stored, with its number of ranks; `result` is None while it is in flight."""
+    """A trial as stored, with its number of ranks; `result` is None while it is in flight.
+
+    `promise` is None where nothing was expected, as of the baseline and of confirmations.
+    """
 
     run_id: int
     number: int
@@ -162,6 +180,7 @@ class TrialRecord:
     log_path: str | None
     result: TrialResult | None
     num_ranks: int = 1
+    promise: Promise | None = None
 
     @property
     def outcome(self) -> Outcome | None:

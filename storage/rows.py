@@ -8,7 +8,7 @@ from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
 from autotune.storage.driver import state_now
 from autotune.storage.naming import default_name
-from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
+from autotune.storage.records import NewRun, Promise, RunRecord, RunState, TrialRecord, Winner
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
@@ -115,7 +115,15 @@ def trial_record(row: TrialRow, windows: list[WindowRow]) -> TrialRecord:
         log_path=row.log_path,
         result=_result(row, windows),
         num_ranks=row.num_ranks,
+        promise=_promise(row),
     )
+
+
+def _promise(row: TrialRow) -> Promise | None:
+    throughput, chance, seconds = row.expected_throughput, row.chance_of_gain, row.expected_s
+    if throughput is None or chance is None or seconds is None:
+        return None
+    return Promise(throughput=throughput, chance=chance, seconds=seconds)
 
 
 def _result(row: TrialRow, windows: list[WindowRow]) -> TrialResult | None:

@@ -14,7 +14,15 @@ from autotune.storage.database import BUSY_S, Database
 from autotune.storage.location import locate
 from autotune.storage.naming import check_name, default_name, name_taken, no_such_run
 from autotune.storage.notes import Notes
-from autotune.storage.records import UNFINISHED, NewRun, RunRecord, RunState, TrialRecord, Winner
+from autotune.storage.records import (
+    UNFINISHED,
+    NewRun,
+    Promise,
+    RunRecord,
+    RunState,
+    TrialRecord,
+    Winner,
+)
 from autotune.storage.rows import (
     fill_result,
     plan_row,
@@ -114,8 +122,9 @@ class SqlStore:
         log_path: str,
         *,
         num_ranks: int = 1,
+        promise: Promise | None = None,
     ) -> None:
-        """Store a trial in flight, on `num_ranks` devices."""
+        """Store a trial in flight, on `num_ranks` devices, with what is expected of it."""
         row = TrialRow(
             run_id=run_id,
             number=number,
@@ -125,6 +134,9 @@ class SqlStore:
             log_path=log_path,
             num_ranks=num_ranks,
             started_at=datetime.now(UTC),
+            expected_throughput=promise and promise.throughput,
+            chance_of_gain=promise and promise.chance,
+            expected_s=promise and promise.seconds,
         )
         with self._database.writing() as session:
             session.add(row)

@@ -7,7 +7,7 @@ memory. `autotune.storage.testing` has the tests that every store must pass, als
 from typing import Protocol
 
 from autotune.search_space.plan import Plan
-from autotune.storage.records import NewRun, RunRecord, RunState, TrialRecord, Winner
+from autotune.storage.records import NewRun, Promise, RunRecord, RunState, TrialRecord, Winner
 from autotune.trials.result import Purpose, TrialResult
 
 
@@ -44,8 +44,9 @@ class TrialStore(Protocol):
         log_path: str,
         *,
         num_ranks: int = 1,
+        promise: Promise | None = None,
     ) -> None:
-        """Store a trial in flight, on `num_ranks` devices."""
+        """Store a trial in flight, on `num_ranks` devices, with what is expected of it."""
 
     def finish_trial(self, run_id: int, number: int, result: TrialResult, used_s: float) -> None:
         """Store how a trial ended, and the budget that the run has used by now."""

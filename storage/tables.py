@@ -142,6 +142,9 @@ class TrialRow(Base):
     started_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
     log_path: Mapped[str | None]
+    expected_throughput: Mapped[float | None]
+    chance_of_gain: Mapped[float | None]
+    expected_s: Mapped[float | None]
 
     outcome: Mapped[str | None] = mapped_column(String(32))
     phase: Mapped[str | None] = mapped_column(String(32))

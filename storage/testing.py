@@ -27,7 +27,7 @@ from autotune.search_space.bound import Bound
 from autotune.search_space.plan import Plan
 from autotune.storage.driver import this_driver
 from autotune.storage.figures import Interval, PlanFigures
-from autotune.storage.records import NewRun, RunState, Winner
+from autotune.storage.records import NewRun, Promise, RunState, Winner
 from autotune.storage.store import TrialStore
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
@@ -206,6 +206,13 @@ class StoreContract:
         store.start_trial(run.id, 2, PLAN, Purpose.PRESET, "scout", "2.log")
         assert store.run("last").new.num_ranks == 4
         assert [trial.num_ranks for trial in store.trials(run.id)] == [4, 1]
+
+    def test_what_was_expected_of_a_trial_is_kept(self, store: TrialStore) -> None:
+        """Also while it runs; of some trials nothing is expected."""
+        run, promise = store.create_run(make_run()), Promise(throughput=3.5, chance=0.8, seconds=9)
+        store.start_trial(run.id, 1, PLAN, Purpose.BASELINE, "first", "1.log")
+        store.start_trial(run.id, 2, PLAN, Purpose.PRESET, "next", "2.log", promise=promise)
+        assert [trial.promise for trial in store.trials(run.id)] == [None, promise]
 
     def test_trials_come_by_number_and_by_run(self, store: TrialStore) -> None:
         """Whatever the order in which they were started, and whatever other runs have."""

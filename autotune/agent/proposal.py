@@ -6,6 +6,7 @@ from typing import Protocol
 
 from autotune.agent.history import History
 from autotune.search_space.plan import Plan
+from autotune.storage.records import Promise
 from autotune.trials.result import Purpose
 
 
@@ -20,6 +21,7 @@ class Proposal:
         compare_with: the reference plan of a numerics check.
         trial_s: a lower bound of the trial's seconds; 0 if the proposer did not estimate it.
         gain: expected gain of the log value; None if the proposer did not compute it.
+        promise: what is expected of it, to be held against its result.
         num_ranks: devices of the trial; the agenda sets it, not the proposer.
     """
 
@@ -29,6 +31,7 @@ class Proposal:
     compare_with: Plan | None = None
     trial_s: float = 0.0
     gain: float | None = None
+    promise: Promise | None = None
     num_ranks: int = 1
 
 

@@ -153,6 +153,7 @@ class Search:
             proposal.reason,
             str(log_path(self._log_dir, number)),
             num_ranks=proposal.num_ranks,
+            promise=proposal.promise,
         )
         self._observer.on_submit(number, proposal)
         self._runner.submit(self._request(number, proposal, *limit))

@@ -26,6 +26,7 @@ from autotune.report.words import (
     changes_text,
     duration,
     ending,
+    expectation,
     kind,
     knob_value,
     numerics,
@@ -148,6 +149,8 @@ def _trial_facts(trial: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "plan", changes_text(trial)
     yield "tried as", kind(trial["purpose"])
     yield "reason", trial["reason"]
+    if trial["promise"] is not None:
+        yield "expected", expectation(trial["promise"])
     if trial["error"] is not None:
         yield "error", f"{trial['error']} (in {trial['phase']})"
     if trial["requested_bytes"] is not None:

@@ -95,7 +95,8 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
     windows, and `memory_bytes`; null without one), `numerics` (the fields of `NumericsReport`,
     `passed` and `summary`; null without one), `diagnosis` (the fields of `Diagnosis`; null
     without one), `requested_bytes`, `user_error`, `started_at`, `finished_at`, `overhead_s`,
-    `total_s`, `log_path`.
+    `total_s`, `log_path`, `promise` (what the search expected: `throughput`, `chance` of a gain,
+    `seconds`; null where it expected nothing).
     """
     result = trial.result
     measurement = None if result is None else result.measurement
@@ -122,6 +123,7 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
         "overhead_s": None if result is None else result.overhead_s,
         "total_s": None if result is None else result.total_s,
         "log_path": trial.log_path,
+        "promise": None if trial.promise is None else asdict(trial.promise),
     }
     return _strict(view)
 

@@ -118,6 +118,14 @@ def half_width_percent(measured: dict[str, Any]) -> str:
     return f"{half / measured['throughput'] * 100:.1f}"
 
 
+def expectation(promise: dict[str, Any]) -> str:
+    """Return what the search expected of a trial before it ran, in words."""
+    return (
+        f"{samples(promise['throughput'])} samples/s, a gain with a chance of "
+        f"{promise['chance']:.0%}, in {duration(promise['seconds'])}"
+    )
+
+
 def kind(purpose: str) -> str:
     """Return what a trial is for, in words: `first guess`."""
     return _KINDS[Purpose(purpose)]

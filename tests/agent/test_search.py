@@ -113,6 +113,17 @@ def test_a_plan_that_needs_no_less_than_one_that_ran_out_of_memory_is_not_run():
                 assert later.plan["batch_size"] < first.plan["batch_size"]
 
 
+def test_what_is_expected_of_a_search_trial_is_kept(gpt_run):
+    """To be held against its result; of the baseline and of the ending nothing is expected."""
+    for record in gpt_run.store.trials(1):
+        is_choice = record.purpose in SEARCH and record.purpose is not Purpose.BASELINE
+        assert (record.promise is not None) == is_choice
+        if record.promise is not None:
+            assert 0.0 <= record.promise.chance <= 1.0
+            assert record.promise.throughput > 0.0
+            assert record.promise.seconds > 1.0
+
+
 def test_search_trials_race_against_the_best(gpt_run):
     """Search trials may stop below 0.95 of the best; baseline and confirmation run to the end."""
     best = 0.0

@@ -4,7 +4,7 @@ import importlib
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ import pytest
 
 from autotune.search_space.plan import Plan
 from autotune.storage.figures import Interval, PlanFigures
-from autotune.storage.records import RunState, Winner
+from autotune.storage.records import Promise, RunState, Winner
 from autotune.storage.sql import open_store
 from autotune.storage.testing import make_measurement, make_run
 from autotune.trials.diagnosis import Diagnosis, undiagnosed
@@ -44,7 +44,16 @@ def store_file(tmp_path):
     run = store.create_run(make_run(hardware=machine, baseline=BASELINE, budget_s=120.0))
     for number, (purpose, plan, result, *_) in enumerate(TRIALS, start=1):
         ranks = 2 if purpose is Purpose.CONFIRM else 1
-        store.start_trial(run.id, number, plan, purpose, "because", "log", num_ranks=ranks)
+        store.start_trial(
+            run.id,
+            number,
+            plan,
+            purpose,
+            "because",
+            "log",
+            num_ranks=ranks,
+            promise=PROMISES.get(number),
+        )
         store.finish_trial(run.id, number, result, 0.0)
     store.finish_run(run.id, RunState.DONE, stop_reason="", used_s=88.0, winner=WINNER)
     store.close()
@@ -67,6 +76,12 @@ TRIALS = [
     (Purpose.NUMERICS, FASTER, TrialResult(outcome=Outcome.OK, numerics=COMPARED), 40, 48),
     (Purpose.CONFIRM, FASTER, measured(290.0), 50, 80),
 ]
+# Of the second, third and fourth trial.
+PROMISES = {
+    2: Promise(throughput=200.0, chance=0.9, seconds=7.0),
+    3: Promise(throughput=180.0, chance=0.4, seconds=5.0),
+    4: Promise(throughput=151.0, chance=0.2, seconds=6.0),
+}
 WINNER = Winner(
     plan=FASTER,
     kept_baseline=False,
@@ -188,3 +203,17 @@ def test_a_run_without_a_store_is_told_with_its_output(scripts):
     assert scripts.live.summary(120.0, {"a": 0.5, "b": None}) == (
         "120 s: mean 0.25, worst 0.00 (b)"
     )
+
+
+def test_trials_are_held_against_what_was_expected_of_them(watched, scripts):
+    """One of three gained, where 1.5 were expected to; a failed one has no throughput."""
+    found = scripts.accounts.kept(watched.trials)
+    assert (found.num_trials, found.num_gained) == (3, 1)
+    assert found.expected_gains == pytest.approx(1.5)
+    assert found.of_throughput == pytest.approx((0.75 + 1.0) / 2)
+    words = scripts.live.kept_words(vars_of(found))
+    assert words.startswith("1 of 3 gained, 1.5 expected; measured over expected in the median")
+
+
+def vars_of(record):
+    return {field.name: getattr(record, field.name) for field in fields(record)}

@@ -18,6 +18,7 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs import BY_NAME, CATALOGUE
 from autotune.search_space.knobs.batch import FOLLOWS, FOLLOWS_BATCH
 from autotune.search_space.plan import Plan, describe_diff
+from autotune.storage.records import Promise
 from autotune.trials.result import Purpose
 
 _PROPOSALS_RANKED_TOGETHER = 16  # proposals of another proposer that are ranked together
@@ -102,7 +103,8 @@ class Promising:
         incumbent = _incumbent_value(history, forecast)
         for candidate in self._ranked(history, forecast, incumbent):
             if self._may_gain(candidate, incumbent):
-                yield _proposal(candidate, incumbent, history)
+                promise = self._promise(candidate, incumbent)
+                yield replace(_proposal(candidate, incumbent, history), promise=promise)
 
     def worthwhile(self, proposals: Iterable[Proposal], history: History) -> Iterator[Proposal]:
         """Yield the proposals whose probability of a gain is at least `chance`.
@@ -121,11 +123,24 @@ class Promising:
             for candidate, proposal in sorted(found, key=lambda pair: -pair[0].gain_per_s):
                 if not incumbent or self._may_gain(candidate, incumbent):
                     gain = candidate.gain if incumbent else None
-                    yield replace(proposal, trial_s=candidate.trial_s, gain=gain)
+                    yield replace(
+                        proposal,
+                        trial_s=candidate.trial_s,
+                        gain=gain,
+                        promise=self._promise(candidate, incumbent),
+                    )
 
     def _may_gain(self, candidate: Candidate, incumbent: float) -> bool:
-        return (
-            candidate.runs * candidate.outlook.chance(incumbent * (1 + self.gain)) >= self.chance
+        return self._chance(candidate, incumbent) >= self.chance
+
+    def _chance(self, candidate: Candidate, incumbent: float) -> float:
+        return candidate.runs * candidate.outlook.chance(incumbent * (1 + self.gain))
+
+    def _promise(self, candidate: Candidate, incumbent: float) -> Promise:
+        return Promise(
+            throughput=candidate.outlook.throughput,
+            chance=self._chance(candidate, incumbent),
+            seconds=candidate.trial_s,
         )
 
     def _ranked(self, history: History, forecast: Prospects, incumbent: float) -> list[Candidate]:
@@ -339,7 +354,7 @@ def _proposal(candidate: Candidate, incumbent: float, history: History) -> Propo
     because = "; ".join(dict.fromkeys([*words, bound] if bound else words))
     reason = (
         f"{describe_diff(candidate.plan, base.plan)} on top of trial {base.number}: {because} "
-        f"({_promise(candidate, ratio, history)}, for {candidate.trial_s:.0f} s)"
+        f"({_promised(candidate, ratio, history)}, for {candidate.trial_s:.0f} s)"
     )
     return Proposal(
         plan=candidate.plan,
@@ -350,7 +365,7 @@ def _proposal(candidate: Candidate, incumbent: float, history: History) -> Propo
     )
 
 
-def _promise(candidate: Candidate, ratio: float, history: History) -> str:
+def _promised(candidate: Candidate, ratio: float, history: History) -> str:
     if math.isinf(ratio):
         return f"{candidate.outlook.throughput:,.4g} samples/s expected"
     return history.objective.promise(ratio)
