@@ -117,7 +117,8 @@ def _bound(command: Command, training: Training, batch_size: int, accumulation: 
     seen: dict[str, tuple[tuple[str, ...], int]] = {"batch_size": (BATCH_FLAGS, batch_size)}
     if accumulation > 1:
         seen["accumulation"] = (ACCUMULATION_FLAGS, accumulation)
-    for knob, (flags, value) in seen.items():
+    for knob, (names, value) in seen.items():
+        flags = (*names, *command.named_like(names, known=training.options))
         agreeing = (flag for flag in flags if _value(flag, command, training) == str(value))
         flag = next(agreeing, None)
         if flag is not None and command.flag_of(knob) is None:
