@@ -130,6 +130,7 @@ class Changes:
             InvalidPlanError: when the plan cannot be applied to this model.
         """
         self._limit_memory(next(module.parameters()).device)
+        self._set_threads()
         eager = module.forward
         in_memory_format(module, self.plan)
         blocks = checkpoint_blocks(module, repeated_blocks(module), self.plan)
@@ -158,6 +159,12 @@ class Changes:
         if self._autocast is not None:
             self._autocast.__exit__(None, None, None)
             self._autocast = None
+
+    def _set_threads(self) -> None:
+        """Set the plan's threads once more: the script may have set its own since it began."""
+        threads = self.plan.get("threads", torch.get_num_threads())
+        if threads != torch.get_num_threads():
+            torch.set_num_threads(int(threads))
 
     def _limit_memory(self, device: torch.device) -> None:
         if self._memory_limit_bytes is None or device.type != "cuda":

@@ -171,7 +171,7 @@ def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
 
 def _own_settings(training: Training) -> tuple[tuple[str, Value], ...]:
     """Return what the script sets by itself, where it is not a knob's first value."""
-    own: dict[str, Value] = {}
+    own: dict[str, Value] = {"threads": torch.get_num_threads()}
     loader = training.loader
     if loader is not None:
         own["workers"] = loader.num_workers

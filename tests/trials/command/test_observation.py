@@ -77,6 +77,15 @@ def test_what_the_script_does_by_itself_is_its_baseline(observe, home):
     assert "its own autocast to bfloat16" in held["precision"]
 
 
+def test_threads_of_the_baseline_are_those_that_the_script_computes_with(observe, home):
+    """They are not the machine's cores where `torchrun`, OMP_NUM_THREADS or the script says so."""
+    text = (home / "train.py").read_text()
+    (home / "train.py").write_text(
+        text.replace("step = 0\n", "torch.set_num_threads(3)\nstep = 0\n")
+    )
+    assert dict(observe("train.py").own_settings)["threads"] == 3
+
+
 BAD = {
     "print('done')": "ended with exit status 0 before it trained",
     "import sys; sys.exit(3)": "exit status 3",
