@@ -1,6 +1,7 @@
 """A command that trains, as the user types it, and how a plan changes its arguments."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -15,8 +16,17 @@ BATCH_FLAGS = (
     "--train-batch-size",
     "--batch_size",
     "--batch-size",
+    "--per_gpu_train_batch_size",
+    "--micro_batch_size",
+    "--micro-batch-size",
+    "--batchSize",
+    "--batchsize",
+    "--train_bs",
+    "--bsz",
     "--bs",
+    "--batch",
     "-b",
+    "-bs",
 )
 """Names that scripts give to the samples of a batch; one is bound where the loader agrees."""
 ACCUMULATION_FLAGS = (
@@ -29,6 +39,8 @@ ACCUMULATION_FLAGS = (
     "--grad-accum",
     "--grad_accum_steps",
     "--grad-accum-steps",
+    "--gradient_accumulate_every",
+    "--gradient_accumulation",
 )
 """Names that scripts give to the backward passes of a step."""
 OUTPUT_FLAGS = (
@@ -43,6 +55,8 @@ OUTPUT_FLAGS = (
 )
 """Names that scripts give to folders which they write to."""
 _BINDABLE = ("batch_size", "accumulation")
+_ARGUMENT = re.compile(r"[-+]{0,2}[A-Za-z_][\w.-]*")
+_NOT_OF_TRAINING = re.compile("val|test")  # also in `eval`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +102,30 @@ class Command:
                 return word.removeprefix(f"{flag}=")
         return None
 
+    def runs(self, program: str) -> bool:
+        """Whether a Python program with this `sys.argv[0]` gets the words of the command."""
+        path = PurePath(program)
+        module = (path.parent if path.stem == "__main__" else path.with_suffix("")).parts
+        return any(
+            PurePath(word).name == path.name or _is_module(word, module) for word in self.argv
+        )
+
+    def named_like(self, flags: Iterable[str], known: Iterable[str] = ()) -> Sequence[str]:
+        """Return the arguments with one of these names at the end of a dotted one of their own.
+
+        Args:
+            flags: the names.
+            known: arguments that the script has, beside those that are typed.
+        """
+        names = {flag.lstrip("-") for flag in flags if flag.startswith("--")}
+        typed = (w.partition("=")[0] for w in self.argv if "=" in w or w.startswith("--"))
+        found = (name for name in (*typed, *known) if _ARGUMENT.fullmatch(name))
+        return [
+            name
+            for name in found
+            if name.lstrip("-+").rpartition(".")[2] in names and not _NOT_OF_TRAINING.search(name)
+        ]
+
     def under(self, plan: Plan) -> tuple[str, ...]:
         """Return the command line under a plan: with the values of the knobs that it binds."""
         argv = self.argv
@@ -126,16 +164,24 @@ def parse_binding(text: str) -> tuple[str, str]:
         PlanError: when it has another form, or the knob cannot be bound.
     """
     knob, equals, flag = text.partition("=")
-    if not equals or not flag.startswith("-") or knob not in _BINDABLE:
+    if not equals or not _ARGUMENT.fullmatch(flag) or knob not in _BINDABLE:
         raise PlanError(
-            f"--bind {text}: write KNOB=ARGUMENT of your command, such as "
-            f"batch_size=--batch-size (knobs: {', '.join(_BINDABLE)})"
+            f"--bind {text}: write KNOB=ARGUMENT of your command, such as batch_size=--batch-size "
+            f"or batch_size=train.batch_size (knobs: {', '.join(_BINDABLE)})"
         )
     return knob, flag
 
 
+def _is_module(word: str, module: Sequence[str]) -> bool:
+    parts = word.split(".")
+    return len(parts) <= len(module) and parts == list(module[-len(parts) :])
+
+
 def _with_argument(argv: Sequence[str], flag: str, value: str) -> tuple[str, ...]:
-    """Return the command line with an argument replaced, or added at its end."""
+    """Return the command line with an argument replaced, or added at its end.
+
+    Parsers of long names take `NAME=VALUE`; some of them, as Hydra's, take nothing else.
+    """
     words = list(argv)
     for position, word in enumerate(words):
         if word == flag and position + 1 < len(words):
@@ -144,4 +190,5 @@ def _with_argument(argv: Sequence[str], flag: str, value: str) -> tuple[str, ...
         if word.startswith(f"{flag}="):
             words[position] = f"{flag}={value}"
             return tuple(words)
-    return (*words, flag, value)
+    is_short = flag.startswith("-") and not flag.startswith("--")
+    return (*words, flag, value) if is_short else (*words, f"{flag}={value}")

@@ -75,6 +75,8 @@ def _check_size(size: int, site: Site) -> None:
 
 def _accumulations(site: Site) -> Offer:
     """Return the accumulation that keeps the global batch, for each batch size."""
+    if site.facts.global_batch_size is None and site.facts.command is not None:
+        return Out("it varies where arguments are known for it and for batch_size; see --bind")
     if site.facts.global_batch_size is None:
         return Out("GLOBAL_BATCH_SIZE is not set, so each step is one batch")
     sizes = _sizes(site)

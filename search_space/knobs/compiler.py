@@ -104,12 +104,16 @@ def _scopes(site: Site) -> Offer:
 
 
 def _padding(site: Site) -> Offer:
-    share = site.facts.uneven_share
+    share, offer = site.facts.uneven_share, _broken(site) or cuda_only(site, _PADDING)
+    if isinstance(offer, Out):
+        return offer
+    if share is None and site.facts.command is not None:
+        return Out("which weights the model multiplies is not looked at in a command")
     if share is None:
         return Out("the model's matrix products are not known: its code needs values to run")
     if share < _WORTH_PADDING:
         return Out("no weight of a large matrix product has a side that is no multiple of 8")
-    return _broken(site) or cuda_only(site, _PADDING)
+    return offer
 
 
 def _broken(site: Site) -> Out | None:

@@ -299,6 +299,8 @@ def cuda_only(site: Site, values: tuple[Value, ...]) -> Offer:
 
 def needs_blocks(site: Site, values: tuple[Value, ...]) -> Offer:
     """Return the values for a model with repeated blocks, else that none were found."""
-    if site.facts.num_blocks < 2:
-        return Out("no repeated blocks found; define blocks(model) in the workload to name them")
-    return values
+    if site.facts.num_blocks >= 2:
+        return values
+    if site.facts.command is not None:
+        return Out("the model has no repeated blocks")
+    return Out("no repeated blocks found; define blocks(model) in the workload to name them")

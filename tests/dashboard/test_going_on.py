@@ -4,6 +4,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from playwright.sync_api import expect
 
 from autotune.dashboard.devices import devices_now
 from autotune.dashboard.live import phase_of
@@ -57,7 +58,7 @@ def test_a_running_run_says_what_it_does(tmp_path, store, open_page, keep):
             1, RunState.DONE, stop_reason="done", used_s=9.0, winner=winner_of(BF16, 2.5)
         )
         page.locator("#verdict").wait_for()
-        assert page.locator("#live").inner_text() == ""
+        expect(page.locator("#live")).to_be_empty(timeout=20_000)
         page.close()
 
 

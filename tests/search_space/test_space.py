@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import PlanError, UsageError
+from autotune.search_space.command import Command
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.knobs import CATALOGUE, Numerics
 from autotune.search_space.plan import Plan, describe_diff
@@ -71,6 +72,14 @@ def test_products_may_be_padded_where_a_compiler_can(facts, hardware, reason):
         assert "shape_padding" not in space.baseline
     else:
         assert re.search(reason, space.out["shape_padding"])
+
+
+def test_reasons_for_a_command_ask_for_nothing_that_only_a_model_file_has():
+    command = Command(argv=("python", "train.py"))
+    facts = WorkloadFacts(batch_size=32, command=command)
+    for hardware in (CPU_MACHINE, GPU_MACHINE):
+        reasons = build_space(facts, hardware).out.values()
+        assert not [r for r in reasons if "blocks(model)" in r or "GLOBAL_BATCH_SIZE" in r]
 
 
 def test_plans_are_values():

@@ -137,6 +137,7 @@ class Changes:
         device = next(module.parameters()).device
         if self._memory_limit_bytes is not None and device.type == "cuda":
             limit_device_memory(device, self._memory_limit_bytes)
+        self._set_threads()
         eager = module.forward
         in_memory_format(module, self.plan)
         blocks = checkpoint_blocks(module, repeated_blocks(module), self.plan)
@@ -165,6 +166,12 @@ class Changes:
         if self._autocast is not None:
             self._autocast.__exit__(None, None, None)
             self._autocast = None
+
+    def _set_threads(self) -> None:
+        """Set the plan's threads once more: the script may have set its own since it began."""
+        threads = self.plan.get("threads", torch.get_num_threads())
+        if threads != torch.get_num_threads():
+            torch.set_num_threads(int(threads))
 
 
 def _draw_seed_of_workers(loader: DataLoader[Any]) -> None:

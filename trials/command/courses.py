@@ -16,6 +16,7 @@ from autotune.trials.command.diagnosing import diagnosing
 from autotune.trials.command.observation import observe
 from autotune.trials.command.order import Order, Task
 from autotune.trials.command.training import Course, Training
+from autotune.trials.failure import InvalidPlanError
 from autotune.trials.measuring.steady import (
     SETTLED_STEPS,
     MemoryPeaks,
@@ -173,6 +174,7 @@ class _Measuring:
 
     def _first_step(self) -> None:
         training = self._training
+        _check_batch(training, self._order)
         for root in training.roots[:1]:
             check_compiled(self._order.plan, root.module)
         loss = training.loss_later()
@@ -279,6 +281,22 @@ class _Measuring:
             raced=raced,
         )
         return TrialResult(outcome=Outcome.OK, measurement=measurement, phase=Phase.MEASURE)
+
+
+def _check_batch(training: Training, order: Order) -> None:
+    """Raise an error where an argument was to set the batch, and the loader has another one.
+
+    Raises:
+        InvalidPlanError: naming the argument, and what to do.
+    """
+    flag, seen = order.command.flag_of("batch_size"), getattr(training.loader, "batch_size", None)
+    asked = order.plan.values.get("batch_size")
+    if None in (flag, asked, seen) or seen == asked:
+        return
+    raise InvalidPlanError(
+        f"{flag} was set to {asked}, and the script's loader still gives batches of {seen}; name "
+        f"the argument that sets them with --bind batch_size=--NAME, or --fix batch_size={seen}"
+    )
 
 
 def _measuring(training: Training, order: Order) -> Iterator[None]:

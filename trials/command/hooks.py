@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from wrapt import register_post_import_hook
 
+from autotune.search_space.command import Command
 from autotune.trials.command.changes import Changes
 from autotune.trials.command.courses import course_of
 from autotune.trials.command.order import Task, order_of
@@ -59,7 +60,7 @@ def attach() -> Training:
         _hook_saving(training)
     if order.task is Task.OBSERVE:
         training.is_observed = True
-        _hook_arguments(training)
+        _hook_arguments(training, order.command)
     return training
 
 
@@ -188,12 +189,17 @@ def _announce(path: Any) -> None:
         sys.audit(SAVED, os.fspath(path))
 
 
-def _hook_arguments(training: Training) -> None:
-    """Note the options that the script's parser knows, and the values that it gives them."""
+def _hook_arguments(training: Training, command: Command) -> None:
+    """Note the options that the script's parser knows, and the values that it gives them.
+
+    Not where a shell script starts it, which may keep what is added to the command for itself.
+    """
     parse = argparse.ArgumentParser.parse_known_args
 
     def noted(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
         parsed, rest = parse(parser, *args, **kwargs)
+        if not command.runs(sys.argv[0]):
+            return parsed, rest
         for action in parser._actions:  # noqa: SLF001  nothing public lists them
             for option in action.option_strings:
                 training.options[option] = getattr(parsed, action.dest, None)

@@ -116,7 +116,8 @@ def _bound(command: Command, training: Training, batch_size: int, accumulation: 
     seen: dict[str, tuple[tuple[str, ...], int]] = {"batch_size": (BATCH_FLAGS, batch_size)}
     if accumulation > 1:
         seen["accumulation"] = (ACCUMULATION_FLAGS, accumulation)
-    for knob, (flags, value) in seen.items():
+    for knob, (names, value) in seen.items():
+        flags = (*names, *command.named_like(names, known=training.options))
         agreeing = (flag for flag in flags if _value(flag, command, training) == str(value))
         flag = next(agreeing, None)
         if flag is not None and command.flag_of(knob) is None:
@@ -164,7 +165,7 @@ def _loader_speed(training: Training, samples: int, waited_s: float) -> float | 
 
 def _own_settings(training: Training) -> tuple[tuple[str, Value], ...]:
     """Return what the script sets by itself, where it is not a knob's first value."""
-    own: dict[str, Value] = {}
+    own: dict[str, Value] = {"threads": torch.get_num_threads()}
     loader = training.loader
     if loader is not None:
         own["workers"] = loader.num_workers

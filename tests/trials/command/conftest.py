@@ -99,8 +99,8 @@ def home(tmp_path) -> Path:
 def observe(home):
     """Observe a command in the user's folder; return its facts, or the rejection."""
 
-    def observed(*words: str, **options):
-        command = Command(argv=(sys.executable, *words), **options)
+    def observed(*words: str, program: str = sys.executable, **options):
+        command = Command(argv=(program, *words), **options)
         request = ProbeRequest(
             workload_path=str(home / "train.py"),
             working_dir=str(home),

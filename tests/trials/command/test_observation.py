@@ -1,8 +1,11 @@
 """What trial 0 finds out about a command: by running it for a few steps as it is."""
 
+import sys
+
 import pytest
 
 from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.plan import Plan
 from autotune.trials.request import Rejection
 
 
@@ -19,6 +22,26 @@ def test_facts_of_a_script(observe):
     assert WorkloadFacts.from_dict(facts.to_dict()) == facts
     linear = 3 * 2 * (3 * 16 * 16 + 16 * 4)  # forward, and twice as much backward
     assert facts.flops_per_sample == pytest.approx(linear - 2 * 16 * 16)  # inputs need no gradient
+
+
+def test_argument_in_the_way_of_configuration_files_is_bound(observe, home):
+    text = (home / "train.py").read_text()
+    old = text[text.index("parser =") : text.index("class Points")]
+    given = (
+        "class args:\n    accum, steps = 1, 100000\n"
+        "    batch_size = int(dict(word.split('=') for word in sys.argv[1:])['data.batch_size'])\n"
+    )
+    (home / "train.py").write_text(text.replace(old, given))
+    facts = observe("train.py", "data.batch_size=16")
+    assert facts.command.flag_of("batch_size") == "data.batch_size"
+    assert facts.command.under(Plan.of({"batch_size": 32}))[-1] == "data.batch_size=32"
+
+
+def test_option_of_a_script_inside_a_shell_script_is_not_bound(observe, home):
+    """What is added to the command may not reach it."""
+    (home / "train.sh").write_text(f"{sys.executable} train.py\n")
+    facts = observe("train.sh", program="bash")
+    assert facts.command.flag_of("batch_size") is None
 
 
 def test_accumulation_is_bound_only_where_its_name_says_so(observe):
@@ -52,6 +75,15 @@ def test_what_the_script_does_by_itself_is_its_baseline(observe, home):
     assert facts.own_impl == "fused"
     assert "compiles its model by itself" in held["compile_mode"]
     assert "its own autocast to bfloat16" in held["precision"]
+
+
+def test_threads_of_the_baseline_are_those_that_the_script_computes_with(observe, home):
+    """They are not the machine's cores where `torchrun`, OMP_NUM_THREADS or the script says so."""
+    text = (home / "train.py").read_text()
+    (home / "train.py").write_text(
+        text.replace("step = 0\n", "torch.set_num_threads(3)\nstep = 0\n")
+    )
+    assert dict(observe("train.py").own_settings)["threads"] == 3
 
 
 BAD = {

@@ -74,6 +74,22 @@ def test_bf16_computes_in_16_bits_until_the_backward_pass(trial, home, capfd):
     assert "after False" in out
 
 
+def test_threads_of_the_plan_stay_where_the_script_sets_others(trial, home, capfd):
+    text = (home / "train.py").read_text()
+    text = text.replace("step = 0\n", "torch.set_num_threads(3)\nstep = 0\n", 1)
+    count = "        step += 1\n        print('threads', torch.get_num_threads(), flush=True)\n"
+    (home / "train.py").write_text(text.replace("        step += 1\n", count))
+    assert trial("train.py", plan={"threads": 1}).outcome is Outcome.OK
+    assert set(re.findall(r"threads \d", capfd.readouterr().out)) == {"threads 1"}
+
+
+def test_argument_that_leaves_the_batch_as_it_was_is_refused(trial):
+    result = trial("train.py", plan={"batch_size": 16}, bindings=[("batch_size", "--steps")])
+    assert result.outcome is Outcome.INVALID
+    told = "--steps was set to 16, and the script's loader still gives batches of 8"
+    assert told in result.error
+
+
 def test_bound_argument_is_what_the_plan_says(trial):
     result = trial("train.py", plan={"batch_size": 16}, bindings=[("batch_size", "--batch-size")])
     assert all(w.samples == 16 * w.steps for w in result.measurement.windows)
