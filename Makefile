@@ -1,6 +1,7 @@
 # make setup   virtual environment with all that autotune needs
 # make demo    find the fastest plan of a real example, set-up included
 # make test    the tests, set-up included
+# make docs    the documentation site, in build/site, set-up included
 # make lint    style, types and layers, set-up included
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 
 INSTALL := VENV=$(VENV) .ci/install
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test docs lint clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.runtime
@@ -26,6 +27,11 @@ demo: $(VENV)/.runtime
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# Material says on each build that the next version of MkDocs will differ; pyproject.toml keeps it out.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

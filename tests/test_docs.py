@@ -4,6 +4,7 @@ A snippet's lines run unless a mark before its fence says why not:
 <!-- not run `start of the lines`: the reason -->
 """
 
+import ast
 import re
 import shlex
 from dataclasses import dataclass
@@ -33,7 +34,10 @@ PAGES = [
 FENCE = re.compile(r"((?:^<!-- .*? -->\n)*)^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = re.compile(r"<!-- not run `([^`]+)`: (.+?) -->")
 INLINE = re.compile(r"`([^`\n]+)`")
-LINK = re.compile(r"\]\(([^)#:]+)\)")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+MESSAGES = re.findall(
+    r"^### `(.+)`$", (REPOSITORY / "docs" / "troubleshooting.md").read_text(), re.MULTILINE
+)
 
 COMMANDS = typer.main.get_command(app).commands
 BASELINE = Plan.of({"precision": "fp32", "workers": 0})
@@ -205,10 +209,37 @@ def options_of(command):
     return {name for parameter in COMMANDS[command].params for name in parameter.opts} | {"--help"}
 
 
-def test_every_command_is_in_the_readme():
+def test_every_command_is_in_the_docs():
     """Nobody has to guess that a command is there."""
-    readme = (REPOSITORY / "README.md").read_text()
-    assert [name for name in COMMANDS if f"autotune {name}" not in readme] == []
+    page = (REPOSITORY / "docs" / "commands.md").read_text()
+    assert re.findall(r"^\| `autotune (\w+)`", page, re.MULTILINE) == list(COMMANDS)
+
+
+def test_the_readme_is_short():
+    """Whoever opens the repository sees all of it; the rest is in docs/."""
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 120
+
+
+@pytest.fixture(scope="module")
+def texts_of_the_program():
+    """The texts in autotune's code, with `…` where a value is put in."""
+    roots = ("autotune", "search_space", "storage", "trials")
+    files = [path for root in roots for path in (REPOSITORY / root).rglob("*.py")]
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    return "\n".join(filter(None, map(text_of, nodes)))
+
+
+def text_of(node):
+    if isinstance(node, ast.JoinedStr):
+        return "".join(p.value if isinstance(p, ast.Constant) else "…" for p in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_messages_are_the_programs_own(message, texts_of_the_program):
+    """Whoever looks for a message finds it: the program says it in these words."""
+    words = r"[^\n]*".join(re.escape(part) for part in message.split("…"))
+    assert re.search(words, texts_of_the_program)
 
 
 @snippets("python")

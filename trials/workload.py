@@ -178,7 +178,7 @@ def _check_function(module: ModuleType, path: Path, name: str, *, required: bool
     needed = ", ".join(f"{n}()" for n in REQUIRED)
     raise WorkloadError(
         f"{path.name} defines no function {name}{nearest(name, theirs)}\n"
-        f"A workload defines {needed}; each is described in the README under 'Your model.py'."
+        f"A workload defines {needed}; the docs describe each under 'Your model.py'."
     )
 
 

@@ -49,7 +49,7 @@ Knobs = Annotated[
 Fix = Annotated[list[str] | None, typer.Option("--fix", help="Give a knob one value: knob=value.")]
 Allow = Annotated[
     list[str] | None,
-    typer.Option("--allow", help="Add a value that is left out by default, such as fp8 or step."),
+    typer.Option("--allow", help="Add a value that is left out by default, such as step."),
 ]
 WidestNumerics = Annotated[
     str,

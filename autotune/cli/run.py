@@ -44,6 +44,7 @@ from autotune.export.plan_file import check_writable, plan_file_of, write_plan_f
 from autotune.report.as_json import conclusion_view, run_view
 from autotune.report.reading import conclusion_of
 from autotune.report.words import commands_after, kind
+from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState, TrialRecord
 from autotune.storage.sql import open_store
@@ -137,7 +138,7 @@ def _tune(request: TuneRequest) -> RunRecord:
         from autotune.agent.session import tune  # noqa: PLC0415  `--help` needs no ray, no optuna
 
         def make_observer(run: RunRecord, space: Space, budget: Budget) -> RunScreen:
-            _print_introduction(console, run, space)
+            print_introduction(console, run, space.facts)
             earlier = _trials(request.storage, run) if run.num_trials else []
             screen.begin(run, budget, earlier)
             return screen
@@ -156,8 +157,9 @@ def _trials(storage: str | None, run: RunRecord) -> list[TrialRecord]:
         return store.trials_for(run.id, list(Purpose))
 
 
-def _print_introduction(console: Console, run: RunRecord, space: Space) -> None:
-    facts, ranks = space.facts, space.num_ranks
+def print_introduction(console: Console, run: RunRecord, facts: WorkloadFacts) -> None:
+    """Print what is trained on which machine, what the run looks for, and what to know first."""
+    ranks = run.new.num_ranks
     wraps_not = not console.is_terminal
     console.print(
         f"{run.name}: {Path(run.new.workload_path).name}, {facts.num_parameters:,} parameters, "
@@ -208,7 +210,7 @@ def _print_conclusion(record: RunRecord, out: Path, storage: str | None, *, as_j
         said = conclusion_view(conclusion_of(record, trials))
         print_json({**run_view(record), **said, "plan_file": str(out)})
     else:
-        _print_end(record, trials, out, storage)
+        print_end(record, trials, out, storage)
     if record.state is RunState.INTERRUPTED:
         raise InterruptedRunError(
             "interrupted: the plan written is the best so far, not confirmed; the same command "
@@ -216,7 +218,7 @@ def _print_conclusion(record: RunRecord, out: Path, storage: str | None, *, as_j
         )
 
 
-def _print_end(
+def print_end(
     record: RunRecord, trials: list[TrialRecord], out: Path, storage: str | None
 ) -> None:
     """Print the verdict and what it rests on, the plan file and the next two commands."""

@@ -1,8 +1,8 @@
 """The catalogue of knobs: a module for each family, and all that is known of a knob in its entry.
 
 To add a knob: an entry in its family's module here, the function that applies it in the module of
-the same name in `trials/applying/`, a test, and its line in the docs. A knob's values start with
-the baseline, what the user's own code does without autotune.
+the same name in `trials/applying/`, and a test; docs/adding-a-knob.md goes through one. A knob's
+values start with the baseline, what the user's own code does without autotune.
 """
 
 from autotune.search_space.facts import WorkloadFacts

@@ -337,11 +337,11 @@ def test_no_setting_is_broken_in_a_narrow_terminal(h200, run, at_width):
 
 
 def test_the_page_shows_what_the_command_prints(h200, at_width):
-    """The README's verdict is the one of a real run, as a terminal of 100 columns shows it."""
+    """The verdict in the docs is that of a real run, as a terminal of 100 columns shows it."""
     lines = at_width(100, "show", "resnet50", "--storage", h200)
     start = lines.index(next(line for line in lines if line.startswith("CONFIRMED")))
     shown = "\n".join(lines[start : lines.index("notes") - 1])
-    assert f"```text\n{shown}\n```" in (REPOSITORY / "README.md").read_text()
+    assert f"```text\n{shown}\n```" in (REPOSITORY / "docs" / "answer.md").read_text()
 
 
 def test_all_runs_fit_a_terminal(h200, at_width):

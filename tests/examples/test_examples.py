@@ -26,7 +26,7 @@ every_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.
 
 
 def test_these_are_all():
-    """The examples that the README names are all there is."""
+    """The examples that the docs name are all there is."""
     assert {path.stem for path in EXAMPLES} == set(GUESS)
 
 
