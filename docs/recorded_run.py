@@ -54,7 +54,7 @@ def main(path: Path = PICTURE) -> None:
 
 
 def read_run(name: str) -> tuple[RunRecord, list[TrialRecord]]:
-    """Return a recorded run and its trials; a store of an older version is brought up to date as a copy."""
+    """Return a recorded run and its trials; the store may be of an older version, so copy it."""
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copy(STORE, folder)
         with closing(open_store(str(copy))) as store:
