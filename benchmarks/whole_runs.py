@@ -8,6 +8,9 @@ compiled plan that runs again finds most of its kernels in the cache), checks of
 confirmation in other processes than the search. The score is the confirmed winner over the best
 plan of the table, both by the median of their processes; a run without a confirmed winner counts
 as its baseline.
+
+With `--search tpe` (Optuna's, multivariate, in groups) or `--search random` others choose the
+plans, with all else equal: what may not be tried, when slow trials end, how winners are confirmed.
 """
 
 import argparse
@@ -32,8 +35,11 @@ from autotune.agent.conclusion.confirm import Ending  # noqa: E402
 from autotune.agent.history import SEARCH  # noqa: E402
 from autotune.agent.journal import Journal  # noqa: E402
 from autotune.agent.observer import SilentObserver  # noqa: E402
+from autotune.agent.proposal import Proposal  # noqa: E402
+from autotune.agent.proposers.sampler import Sampler  # noqa: E402
+from autotune.agent.proposers.strategy import Strategy  # noqa: E402
 from autotune.agent.settings import SearchSettings  # noqa: E402
-from autotune.agent.stages import stages_of  # noqa: E402
+from autotune.agent.stages import Stage, stages_of  # noqa: E402
 from autotune.clock import Budget, FakeClock  # noqa: E402
 from autotune.dispatch.replay import ReplayRunner  # noqa: E402
 from autotune.dispatch.table import read_table  # noqa: E402
@@ -46,6 +52,46 @@ START_UP_S = {"cuda": 12.0, "cpu": 4.0}  # from the command to the first trial
 # Part of a cold first step that a later process of the plan needs: 14.5 s cold, 4.6 and 4.1 again.
 CACHED = 0.32
 DIAGNOSIS_S = 3.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Randomly:
+    """Proposes the untried plans of a table in random order."""
+
+    game: Game
+
+    def candidates(self, history):
+        """Yield the plans that were not tried."""
+        plans = [plan for plan in self.game.results if plan not in history.tried]
+        random.Random(self.game.seed).shuffle(plans)  # noqa: S311  not for secrets
+        for plan in plans:
+            yield Proposal(plan=plan, purpose=Purpose.SAMPLER, reason="by chance")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """Proposes what Optuna's TPE samples of the plans of a table."""
+
+    game: Game
+
+    def candidates(self, history):
+        """Yield samples that the table has, and then its untried plans in random order."""
+        samples = Sampler(seed=self.game.seed).candidates(history)
+        yield from (sample for sample in samples if sample.plan in self.game.results)
+        yield from Randomly(game=self.game).candidates(history)
+
+
+OTHERS = {"tpe": Sampled, "random": Randomly}
+
+
+def stages_by(search, game, settings):
+    """Return the stages of autotune's search, or one stage in which another one proposes."""
+    hardware = game.table.hardware
+    if search == "autotune":
+        return stages_of(game.space, None, settings, hardware)
+    proposers = (OTHERS[search](game=game),)
+    strategy = Strategy(hardware, lambda history: proposers)
+    return (Stage(name=search, space=game.space, strategy=strategy, why_over=lambda *_: None),)
 
 
 class WholeRun(ReplayRunner):
@@ -133,6 +179,7 @@ def parse_args():
     parser.add_argument(
         "--start", type=float, default=0.0, help="more seconds in each trial, for imports"
     )
+    parser.add_argument("--search", choices=["autotune", *OTHERS], default="autotune")
     parser.add_argument("--trace", action="store_true", help="print the trials of each run")
     return parser.parse_args()
 
@@ -153,7 +200,7 @@ def played(path, budget_s, seed, args):
     clock.sleep(START_UP_S[table.hardware.device_kind])
     journal = Journal((game.space,), memory_cap_bytes, ())
     agenda = Agenda(
-        stages=stages_of(game.space, None, settings, table.hardware),
+        stages=stages_by(args.search, game, settings),
         ending=Ending(settings=settings, hardware=table.hardware),
         journal=journal,
         settings=settings,

@@ -27,7 +27,6 @@ def failed(run):
 
 
 HEADINGS = (
-    "Why",
     "What to do next",
     "Best so far",
     "Throughput against memory",
@@ -98,13 +97,14 @@ def test_a_run_is_shown_whole(address, open_page, keep, run):
 
 
 def test_a_winner_has_its_numbers_on_top(h200_address, open_page):
-    """In a run that is sure of it; tests/data holds one."""
+    """In a run that is sure of it, which says why, too; tests/data holds one."""
     with urllib.request.urlopen(f"{h200_address}/api/v1/runs/1") as answer:
         winner = json.load(answer)["run"]["winner"]
     page = open_page(f"{h200_address}/runs/1")
     assert tile(page, "Winner") == (samples(winner["throughput"]), "samples/s")
     assert tile(page, "Speed-up")[0] == f"{winner['speedup']:.2f}x"
     assert tile(page, "Peak memory")[0] == gib(winner["memory_bytes"])
+    assert page.get_by_role("heading", name="Why", exact=True).count() == 1
 
 
 def test_the_trade_off_takes_the_colours_of_a_knob(address, open_page, keep):
