@@ -10,6 +10,7 @@ AutotuneError                exit code 1
 │   ├── StoreError           5   the store cannot be opened, read or written
 │   ├── ClusterError         5   the Ray cluster cannot be started or reached
 │   └── DiskFullError        5   a trial has no room for what it writes
+├── RegressionError          6   `autotune check` found more than its limits allow
 └── InterruptedRunError    130   the user stopped the run; results are kept
 
 Messages say what happened, with which value, the rule, and what to do next.
@@ -71,6 +72,12 @@ class ClusterError(ResourceError):
 
 class DiskFullError(ResourceError):
     """The disk that a trial writes to is full."""
+
+
+class RegressionError(AutotuneError):
+    """A training became slower, larger or later to start than the limits of a check allow."""
+
+    exit_code = 6
 
 
 class InterruptedRunError(AutotuneError):

@@ -10,7 +10,7 @@ from autotune.storage.database import Database
 
 VERSION_TABLE = "autotune_alembic_version"
 MIGRATIONS = Path(__file__).parent / "migrations"
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 """All revisions, oldest first. They are listed here as importing Alembic takes a while."""
 
 ADVISORY_LOCK = 0x6175746F74756E65

@@ -33,6 +33,7 @@ from autotune.storage.rows import (
 from autotune.storage.schema import prepare
 from autotune.storage.statistics import RunStatistics
 from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
+from autotune.storage.trends import Trends
 from autotune.storage.wide import remember_knobs
 from autotune.trials.result import Purpose, TrialResult
 
@@ -259,6 +260,11 @@ class SqlStore:
     def notes(self) -> Notes:
         """What people wrote of runs and trials."""
         return Notes(self._database)
+
+    @property
+    def trends(self) -> Trends:
+        """What plans of workloads gave at each commit."""
+        return Trends(self._database)
 
     def close(self) -> None:
         """Close the connections."""

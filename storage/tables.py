@@ -251,3 +251,32 @@ class NoteRow(Base):
     text: Mapped[str]
     tags: Mapped[list[Any]]
     changed_at: Mapped[datetime]
+
+
+class TrendPointRow(Base):
+    """What a plan of a workload gave at one commit on one machine."""
+
+    __tablename__ = "trend_points"
+    __table_args__ = (Index("ix_trend_points_series", "workload", "machine", "plan_digest"),)
+
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
+    )
+    workload: Mapped[str]
+    machine: Mapped[str] = mapped_column(String(32))
+    hardware: Mapped[dict[str, Any]]
+    plan_digest: Mapped[str] = mapped_column(String(64))
+    plan: Mapped[dict[str, Any]]
+    num_ranks: Mapped[int]
+    measured_at: Mapped[datetime]
+    commit_hash: Mapped[str | None]
+    committed_at: Mapped[datetime | None]
+    commit_subject: Mapped[str | None]
+    is_changed: Mapped[bool]
+    num_processes: Mapped[int]
+    throughput: Mapped[float]
+    throughput_low: Mapped[float | None]
+    throughput_high: Mapped[float | None]
+    memory_bytes: Mapped[int | None]
+    first_step_s: Mapped[float | None]
+    is_drop: Mapped[bool]

@@ -29,6 +29,7 @@ from autotune.storage.driver import this_driver
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import NewRun, Promise, RunState, Winner
 from autotune.storage.store import TrialStore
+from autotune.storage.trends import Series, TrendPoint
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.numerics_report import Deviation, NumericsReport, Part
@@ -94,6 +95,29 @@ def make_measurement(throughput: float, **changes: Any) -> Measurement:
         "windows": (window, Window(steps=9, samples=288, seconds=0.26, data_wait_s=0.0)),
     }
     return Measurement(**{**values, **changes})
+
+
+def make_trend_point(
+    throughput: float, *, workload: str = "model.py", **changes: Any
+) -> TrendPoint:
+    """Return a complete point; keywords change its fields."""
+    values: dict[str, Any] = {
+        "series": Series(workload=workload, machine="abc", plan_digest="123", num_ranks=1),
+        "hardware": {"device_name": "a device", "versions": {"torch": "2.13.0"}},
+        "plan": Plan.of({"batch_size": 32}),
+        "measured_at": datetime(2026, 11, 23, 12, tzinfo=UTC),
+        "commit_hash": "0123456789abcdef",
+        "committed_at": datetime(2026, 11, 22, 12, tzinfo=UTC),
+        "commit_subject": "A change",
+        "is_changed": False,
+        "num_processes": 3,
+        "throughput": throughput,
+        "throughput_low": throughput * 0.99,
+        "throughput_high": throughput * 1.01,
+        "memory_bytes": 3 * 2**30,
+        "first_step_s": 1.5,
+    }
+    return TrendPoint(**{**values, **changes})
 
 
 def finish(

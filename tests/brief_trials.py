@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from unittest import mock
 
-from autotune.agent import session
+from autotune.agent import bench, session
 from autotune.agent.settings import SearchSettings
 from autotune.cli.main import main
 from autotune.trials.request import Protocol, TrialRequest
@@ -23,7 +23,7 @@ def brief_trials() -> Iterator[None]:
     with (
         mock.patch.object(SearchSettings, "protocol", BRIEF),
         mock.patch.object(session, "SearchSettings", partial(SearchSettings, max_rounds=3)),
-        mock.patch.object(session, "TrialRequest", partial(TrialRequest, protocol=BRIEF)),
+        mock.patch.object(bench, "TrialRequest", partial(TrialRequest, protocol=BRIEF)),
     ):
         yield
 

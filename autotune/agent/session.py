@@ -1,14 +1,13 @@
-"""The use cases behind the commands: inspect a workload, tune it, measure one plan of it."""
+"""The use cases behind the commands: inspect a workload, and tune it."""
 
 import hashlib
 import json
-import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+from autotune.agent.bench import PROBE_TIMEOUT_S, check_ranks, new_log_dir
 from autotune.agent.observer import Observer
 from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
 from autotune.agent.request import TuneRequest
@@ -17,25 +16,14 @@ from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
 from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget, SystemClock
 from autotune.dispatch.clusters import LocalCluster, SharedCluster
-from autotune.errors import NothingRanError, UsageError, WorkloadError
-from autotune.search_space.facts import WorkloadFacts
+from autotune.errors import UsageError
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import NAMED_IN_FULL, Narrowing, Space, build_space
+from autotune.search_space.space import Narrowing, Space
 from autotune.search_space.target import Target
 from autotune.storage.driver import lives, pid_of, this_driver
 from autotune.storage.records import NewRun, RunRecord, RunState
 from autotune.storage.sql import SqlStore, open_store
-from autotune.trials.diagnosis import DiagnosisRequest
-from autotune.trials.request import Deadlines, ProbeRequest, RankPlace, TrialRequest
-from autotune.trials.result import Outcome, Purpose, TrialResult
-
-LOG_DIR = Path("autotune-logs")
-PROBE_TIMEOUT_S = 300.0
-
-_PATIENCE_S = (
-    3600.0  # seconds after which `autotune measure` gives up; its user may stop it before
-)
+from autotune.trials.request import ProbeRequest
 
 
 def look_at(
@@ -51,7 +39,7 @@ def look_at(
     with _local_cluster(hardware, target) as cluster:
         cluster.start_probe(_probe_request(target, hardware, seed))
         facts = cluster.facts(PROBE_TIMEOUT_S)
-    _check_ranks(facts, num_ranks)
+    check_ranks(facts, num_ranks)
     return hardware, spaces_of(facts, hardware, narrowing, num_ranks)
 
 
@@ -72,7 +60,7 @@ def tune(
     """
     clock = SystemClock()
     started_at = clock.now() if request.started_at is None else request.started_at
-    log_dir = _log_dir()
+    log_dir = new_log_dir()
     with (
         closing(open_store(request.storage)) as store,
         _open_cluster(request) as cluster,
@@ -85,7 +73,7 @@ def tune(
         with RayRunner(cluster, log_dir=log_dir) as runner:
             runner.start()
             facts = cluster.facts(request.budget_s)
-            _check_ranks(facts, request.num_ranks)
+            check_ranks(facts, request.num_ranks)
             spaces = spaces_of(facts, cluster.hardware, request.narrowing, request.num_ranks)
             run = _open_run(store, request, cluster.hardware, spaces.whole)
             budget = Budget(
@@ -130,19 +118,6 @@ def _probe_request(target: Target, hardware: Hardware, seed: int) -> ProbeReques
     )
 
 
-def _check_ranks(facts: WorkloadFacts, num_ranks: int) -> None:
-    """Raise an error where a command starts another number of ranks than a trial has devices.
-
-    Raises:
-        UsageError: with the number to give.
-    """
-    if facts.command is not None and facts.world_size != num_ranks:
-        raise UsageError(
-            f"the command trains with {facts.world_size} processes together, and --gpus-per-trial "
-            f"is {num_ranks}; give --gpus-per-trial {facts.world_size}"
-        )
-
-
 def _compiled_earlier(
     store: SqlStore, run: RunRecord, request: TuneRequest
 ) -> tuple[MeasuredPlan, ...]:
@@ -159,75 +134,6 @@ def _open_cluster(request: TuneRequest) -> LocalCluster | SharedCluster:
     )
     check_devices(cluster.hardware, request.num_ranks, "the cluster has")
     return cluster
-
-
-def measure_plan(
-    target: Target,
-    values: dict[str, Value],
-    *,
-    num_ranks: int = 1,
-    seed: int = 0,
-    diagnosis: DiagnosisRequest | None = None,
-) -> tuple[Plan, Plan, TrialResult]:
-    """Measure one plan in fresh processes; return the plan, the baseline and the result.
-
-    Args:
-        target: what to measure.
-        values: knobs of the plan; the rest is the baseline's.
-        num_ranks: devices, with a process each.
-        seed: of parameters and data order.
-        diagnosis: what to diagnose afterwards in the same process; None: nothing.
-
-    Raises:
-        WorkloadError: when the workload breaks its contract or raises.
-        UsageError: when devices are too few, or the plan has an unknown knob or value.
-        NothingRanError: when the plan ended in anything but a measurement.
-    """
-    from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415  see `tune`
-
-    hardware = this_machine(num_ranks)
-    with (
-        _local_cluster(hardware, target) as cluster,
-        RayRunner(cluster, log_dir=_log_dir()) as runner,
-    ):
-        cluster.start_probe(_probe_request(target, hardware, seed))
-        runner.start()
-        facts = cluster.facts(PROBE_TIMEOUT_S)
-        _check_ranks(facts, num_ranks)
-        space = build_space(facts, hardware, NAMED_IN_FULL, num_ranks)
-        plan = space.plan(values)
-        request = TrialRequest(
-            number=1,
-            plan=plan,
-            purpose=Purpose.MEASURE,
-            workload_path=str(target.path),
-            working_dir=str(Path.cwd()),
-            device_kind=hardware.device_kind,
-            seed=seed,
-            deadlines=Deadlines.within(_PATIENCE_S),
-            diagnosis=diagnosis,
-            place=RankPlace(world_size=num_ranks),
-            command=facts.command,
-            arguments=facts.arguments,
-        )
-        runner.submit(request)
-        while not (finished := runner.wait(1.0)):
-            pass
-    result = finished[0].result
-    if result.user_error:
-        raise WorkloadError(str(result.error), result.traceback or "")
-    if result.outcome is not Outcome.OK:
-        raise NothingRanError(describe_failure(result))
-    return plan, space.baseline, result
-
-
-def describe_failure(result: TrialResult) -> str:
-    """Return how a trial failed, in words, with the end of its output."""
-    text, error = f"the trial ended as {result.outcome.value}", str(result.error)
-    phase = f"in phase {result.phase.value}"
-    where = "" if phase in error else f" {phase}"
-    tail = result.traceback or result.log_tail
-    return f"{text}{where}: {error}" + (f"\n{tail.rstrip()}" if tail else "")
 
 
 def _open_run(
@@ -306,8 +212,3 @@ def _settings(request: TuneRequest) -> SearchSettings:
         seed=request.seed,
         max_memory_bytes=request.max_memory_bytes,
     )
-
-
-def _log_dir() -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path.cwd() / LOG_DIR / f"{stamp}-{os.getpid()}"

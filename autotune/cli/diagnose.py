@@ -37,7 +37,7 @@ def diagnose(
 
     On a machine that other programs use, it says that it cannot tell.
     """
-    from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
+    from autotune.agent.bench import Bench  # noqa: PLC0415  `--help` needs no ray
 
     invocation = invocation_of(context)
     if model is None:
@@ -49,20 +49,22 @@ def diagnose(
     values = _values(plan) | dict(parse_fixed(fix))
     request = DiagnosisRequest(trace_path=_trace_path(trace), explain_graphs=True)
     before = others_load()
-    measured_plan, baseline, result = measure_plan(target, values, seed=seed, diagnosis=request)
+    with Bench(target, seed=seed) as bench:
+        subject = bench.subject(target, values)
+        result = bench.measure(subject, request)
     assert result.measurement is not None
     assert result.diagnosis is not None
     why = why_in_doubt(result.measurement, [before, others_load()])
     believed = in_doubt(result.diagnosis, why) if why else result.diagnosis
     diagnosis = believed.to_dict()
     if as_json:
-        document = {"plan": measured_plan.values, "measurement": asdict(result.measurement)}
+        document = {"plan": subject.plan.values, "measurement": asdict(result.measurement)}
         print_json({**document, "diagnosis": diagnosis})
         return
     measured = result.measurement
     print_facts(
         [
-            *speed_facts(measured_plan, baseline, measured),
+            *speed_facts(subject.plan, subject.baseline, measured),
             ("step time", f"{measured.step_ms:.3f} ms"),
         ]
     )

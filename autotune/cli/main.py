@@ -7,6 +7,7 @@ from typing import NoReturn
 import psutil
 import typer
 
+from autotune.cli.check import check
 from autotune.cli.dashboard import dashboard
 from autotune.cli.diagnose import diagnose
 from autotune.cli.doctor import doctor
@@ -35,6 +36,7 @@ for command in (
     exec_,
     space,
     measure,
+    check,
     diagnose,
     runs,
     trials,

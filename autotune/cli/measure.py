@@ -32,7 +32,7 @@ def measure(
     as_json: AsJson = False,
 ) -> None:
     """Measure the throughput of one plan in fresh processes, with its 95 % interval."""
-    from autotune.agent.session import measure_plan  # noqa: PLC0415  `--help` needs no ray
+    from autotune.agent.bench import Bench  # noqa: PLC0415  `--help` needs no ray
 
     invocation = invocation_of(context)
     file = load_plan_file(plan) if plan else None
@@ -40,17 +40,18 @@ def measure(
     values |= dict(parse_fixed(fix))
     num_ranks = gpus_per_trial or (file and file.ranks) or 1
     _check_ranks(file, num_ranks)
-    measured_plan, baseline, result = measure_plan(
-        invocation.target(model, bind, output_flag), values, num_ranks=num_ranks, seed=seed
-    )
-    assert result.measurement is not None
+    target = invocation.target(model, bind, output_flag)
+    with Bench(target, num_ranks=num_ranks, seed=seed) as bench:
+        subject = bench.subject(target, values)
+        measured = bench.measure(subject).measurement
+    assert measured is not None
     if as_json:
-        document = {"plan": measured_plan.values, "num_ranks": num_ranks}
-        print_json({**document, "measurement": asdict(result.measurement)})
+        document = {"plan": subject.plan.values, "num_ranks": num_ranks}
+        print_json({**document, "measurement": asdict(measured)})
         return
     if num_ranks > 1:
         print_facts([("ranks", str(num_ranks))])
-    print_facts(_facts(measured_plan, baseline, result.measurement))
+    print_facts(_facts(subject.plan, subject.baseline, measured))
 
 
 def _check_ranks(file: PlanFile | None, num_ranks: int) -> None:

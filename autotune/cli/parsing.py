@@ -176,6 +176,22 @@ def _pair(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def parse_share(option: str, text: str) -> float:
+    """Return 0.05 for `5%` or `0.05`.
+
+    Raises:
+        UsageError: when it is no number, or not between 0 and 1.
+    """
+    try:
+        number = float(text.strip().removesuffix("%"))
+    except ValueError:
+        number = 0.0
+    share = number / 100 if text.strip().endswith("%") else number
+    if not 0.0 < share < 1.0:
+        raise UsageError(f"{option} {text!r} is no share between 0 and 1; write it like 5%")
+    return share
+
+
 def absolute(path: Path) -> Path:
     """Return the absolute path, without `..` where that is safe. Symbolic links are kept."""
     full = Path.cwd() / path

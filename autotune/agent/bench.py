@@ -1,0 +1,186 @@
+"""Measures plans in fresh processes of this machine, one after the other, without a search."""
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from autotune.agent.spaces import this_machine
+from autotune.dispatch.clusters import LocalCluster
+from autotune.errors import NothingRanError, UsageError, WorkloadError
+from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.plan import Plan, Value
+from autotune.search_space.space import NAMED_IN_FULL, build_space
+from autotune.search_space.target import Target
+from autotune.trials.diagnosis import DiagnosisRequest
+from autotune.trials.request import Deadlines, ProbeRequest, RankPlace, TrialRequest
+from autotune.trials.result import Outcome, Purpose, TrialResult
+
+LOG_DIR = Path("autotune-logs")
+PROBE_TIMEOUT_S = 300.0
+# Seconds after which a measurement is given up; its user may stop it before.
+_PATIENCE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A plan of a target, to be measured in a folder.
+
+    Attributes:
+        target: what is measured.
+        working_dir: what relative paths of the workload are relative to.
+        facts: what the probe found.
+        plan: with a value for each knob.
+        baseline: the target's own configuration.
+    """
+
+    target: Target
+    working_dir: Path
+    facts: WorkloadFacts
+    plan: Plan
+    baseline: Plan
+
+
+class Bench:
+    """Measures plans in fresh processes of this machine, one after the other.
+
+    Use it as a context manager; at its end all processes are gone.
+
+    Args:
+        target: whose imports are prepared at once; others may be measured as well.
+        num_ranks: devices of a measurement, with a process each.
+        seed: of parameters and data order.
+
+    Raises:
+        UsageError: when devices are too few.
+    """
+
+    def __init__(self, target: Target, *, num_ranks: int = 1, seed: int = 0) -> None:
+        # Ray's import takes a second, and `--help` needs none.
+        from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415
+
+        self.hardware = this_machine(num_ranks)
+        self.num_ranks, self._seed = num_ranks, seed
+        self._num_measured = 0
+        self._exit_stack = ExitStack()
+        self._cluster = self._exit_stack.enter_context(
+            LocalCluster(self.hardware, target.path, target.command)
+        )
+        self._runner = self._exit_stack.enter_context(
+            RayRunner(self._cluster, log_dir=new_log_dir())
+        )
+
+    def subject(
+        self, target: Target, values: Mapping[str, Value], working_dir: Path | None = None
+    ) -> Subject:
+        """Look at a target, and return what is to be measured.
+
+        Args:
+            target: of this machine.
+            values: knobs of the plan; the rest is the baseline's.
+            working_dir: what relative paths are relative to; None: the current folder.
+
+        Raises:
+            WorkloadError: when the workload breaks its contract or raises.
+            UsageError: when the plan has an unknown knob or value.
+        """
+        folder = working_dir or Path.cwd()
+        self._cluster.start_probe(self._probe_request(target, folder))
+        self._runner.start()
+        facts = self._cluster.facts(PROBE_TIMEOUT_S)
+        check_ranks(facts, self.num_ranks)
+        space = build_space(facts, self.hardware, NAMED_IN_FULL, self.num_ranks)
+        return Subject(
+            target=target,
+            working_dir=folder,
+            facts=facts,
+            plan=space.plan(values),
+            baseline=space.baseline,
+        )
+
+    def measure(self, subject: Subject, diagnosis: DiagnosisRequest | None = None) -> TrialResult:
+        """Return what fresh processes measured.
+
+        Args:
+            subject: of `subject`.
+            diagnosis: what to diagnose afterwards in the same process; None: nothing.
+
+        Raises:
+            WorkloadError: when the workload raises.
+            NothingRanError: when the plan ended in anything but a measurement.
+        """
+        self._num_measured += 1
+        self._runner.submit(self._trial_request(subject, diagnosis))
+        while not (finished := self._runner.wait(1.0)):
+            pass
+        result = finished[0].result
+        if result.user_error:
+            raise WorkloadError(str(result.error), result.traceback or "")
+        if result.outcome is not Outcome.OK:
+            raise NothingRanError(_describe_failure(result))
+        return result
+
+    def _probe_request(self, target: Target, working_dir: Path) -> ProbeRequest:
+        return ProbeRequest(
+            workload_path=str(target.path),
+            working_dir=str(working_dir),
+            hardware=self.hardware,
+            seed=self._seed,
+            command=target.command,
+            arguments=target.arguments,
+        )
+
+    def _trial_request(self, subject: Subject, diagnosis: DiagnosisRequest | None) -> TrialRequest:
+        return TrialRequest(
+            number=self._num_measured,
+            plan=subject.plan,
+            purpose=Purpose.MEASURE,
+            workload_path=str(subject.target.path),
+            working_dir=str(subject.working_dir),
+            device_kind=self.hardware.device_kind,
+            seed=self._seed,
+            deadlines=Deadlines.within(_PATIENCE_S),
+            diagnosis=diagnosis,
+            place=RankPlace(world_size=self.num_ranks),
+            command=subject.facts.command,
+            arguments=subject.facts.arguments,
+        )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End all processes."""
+        self._exit_stack.close()
+
+
+def check_ranks(facts: WorkloadFacts, num_ranks: int) -> None:
+    """Raise an error where a command starts another number of ranks than a trial has devices.
+
+    Raises:
+        UsageError: with the number to give.
+    """
+    if facts.command is not None and facts.world_size != num_ranks:
+        raise UsageError(
+            f"the command trains with {facts.world_size} processes together, and --gpus-per-trial "
+            f"is {num_ranks}; give --gpus-per-trial {facts.world_size}"
+        )
+
+
+def new_log_dir() -> Path:
+    """Return a folder for the logs of this process, below the current folder."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path.cwd() / LOG_DIR / f"{stamp}-{os.getpid()}"
+
+
+def _describe_failure(result: TrialResult) -> str:
+    """Return how a trial failed, in words, with the end of its output."""
+    text, error = f"the trial ended as {result.outcome.value}", str(result.error)
+    phase = f"in phase {result.phase.value}"
+    where = "" if phase in error else f" {phase}"
+    tail = result.traceback or result.log_tail
+    return f"{text}{where}: {error}" + (f"\n{tail.rstrip()}" if tail else "")

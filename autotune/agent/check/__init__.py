@@ -1,0 +1,1 @@
+"""The gate: whether a revision trains more slowly, or needs more memory, than it may."""
