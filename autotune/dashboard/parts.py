@@ -84,6 +84,31 @@ def table(
     return html.Div(whole, className="scrolls")
 
 
+def side_by_side(heads: Sequence[Component], rows: Iterable[Sequence[str]]) -> Component:
+    """Return a table with a column below each head; a row begins with its name.
+
+    Values that differ are bold.
+    """
+    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(""), *(dmc.TableTh(head) for head in heads)]))
+    return dmc.TableScrollContainer(
+        dmc.Table(
+            [head, dmc.TableTbody([_compared_line(row) for row in rows])], verticalSpacing=4
+        ),
+        minWidth=200 + 160 * len(heads),
+    )
+
+
+def _compared_line(row: Sequence[str]) -> Component:
+    name, *values = row
+    differ = len(set(values)) > 1
+    return dmc.TableTr(
+        [
+            dmc.TableTh(name, c="dimmed", fw=400),
+            *(dmc.TableTd(value, fw=700 if differ else 400) for value in values),
+        ]
+    )
+
+
 def range_bar(low: float, mean: float, high: float, best: float) -> Component:
     """Return a bar from `low` to `high` samples/s with a mark at `mean`, on a scale to `best`."""
 

@@ -27,6 +27,7 @@ from autotune.dashboard.pages import (
     run,
     run_answers,
     runs,
+    trends,
     trial,
 )
 from autotune.dashboard.problems import BUG_NOTE
@@ -52,7 +53,7 @@ KEPT: dict[str, list[Input | State]] = {
     "keep_other": [Input("plan-other", "value")],
     "keep_sql": [Input("ask", "n_clicks"), State("sql", "value")],
 }
-MENU = (("Runs", "/"), ("Compare", "/compare"), ("Query", "/query"))
+MENU = (("Runs", "/"), ("Compare", "/compare"), ("Trends", "/trends"), ("Query", "/query"))
 
 
 class _Server(FastAPIDashServer):
@@ -81,6 +82,7 @@ PAGES = (
     Page(pattern=r"/runs/([^/]+)/?", build=run.page, title=run.title),
     Page(pattern=r"/runs/([^/]+)/trials/(\d+)/?", build=trial.page, title=trial.title),
     Page(pattern=r"/compare/?", build=compare.page, title=lambda _: "Compare"),
+    Page(pattern=r"/trends/?", build=trends.page, title=lambda _: "Trends"),
     Page(pattern=r"/query/?", build=query.page, title=lambda _: "Query"),
 )
 
@@ -121,7 +123,7 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
         Output("title", "data"),
         Input("visit", "data"),
     )(functools.partial(_open_page, source))
-    for part in (run_answers, plan_section, notes, compare, query, runs):
+    for part in (run_answers, plan_section, notes, compare, query, runs, trends):
         part.add_callbacks(app, source)
     return list(app.csp_hashes())
 

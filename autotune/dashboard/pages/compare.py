@@ -106,7 +106,7 @@ def _trials(store: SqlStore, named: Sequence[str]) -> Component:
         for view in views
     ]
     return parts.section(
-        "Trials", _side_by_side(heads, rows), about="Values that differ are bold."
+        "Trials", parts.side_by_side(heads, rows), about="Values that differ are bold."
     )
 
 
@@ -128,7 +128,7 @@ def _runs(store: SqlStore, named: Sequence[str], visit: Visit) -> Component:
     rows += [[knob, *(knob_value(_winner(view).get(knob)) for view in views)] for knob in knobs]
     heads = [parts.link(view["name"], f"/runs/{view['id']}") for view in views]
     about = "Values that differ are bold. Knobs are those of the winners."
-    return parts.section("Runs", _side_by_side(heads, rows), about=about)
+    return parts.section("Runs", parts.side_by_side(heads, rows), about=about)
 
 
 def _winner(run: dict[str, Any]) -> dict[str, Any]:
@@ -137,25 +137,6 @@ def _winner(run: dict[str, Any]) -> dict[str, Any]:
 
 def _rows(rows: Sequence[Row], views: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [[name, *(show(view) for view in views)] for name, show in rows]
-
-
-def _side_by_side(heads: list[Component], rows: list[list[str]]) -> Component:
-    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(""), *(dmc.TableTh(head) for head in heads)]))
-    return dmc.TableScrollContainer(
-        dmc.Table([head, dmc.TableTbody([_line(row) for row in rows])], verticalSpacing=4),
-        minWidth=200 + 160 * len(heads),
-    )
-
-
-def _line(row: list[str]) -> Component:
-    name, *values = row
-    differ = len(set(values)) > 1
-    return dmc.TableTr(
-        [
-            dmc.TableTh(name, c="dimmed", fw=400),
-            *(dmc.TableTd(value, fw=700 if differ else 400) for value in values),
-        ]
-    )
 
 
 def _of_measured(name: str, show: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
