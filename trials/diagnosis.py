@@ -1,6 +1,7 @@
 """Diagnoses of what limits a training step, as plain values. `profiling` makes them."""
 
 import enum
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -147,6 +148,7 @@ class DiagnosisRequest:
         flops_per_sample: as the probe counted them; needed with several ranks, which do not count.
         above: samples per second from which the trial is diagnosed; slower ones are not.
         brief: whether only what limits the step is asked for, and nothing about the user's code.
+        within_s: seconds after which no further part of the diagnosis is begun.
     """
 
     trace_path: str | None = None
@@ -154,3 +156,4 @@ class DiagnosisRequest:
     flops_per_sample: float | None = None
     above: float = 0.0
     brief: bool = False
+    within_s: float = math.inf

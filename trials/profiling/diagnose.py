@@ -71,7 +71,7 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     With several ranks all of them must call it, and each diagnoses itself.
     """
     start = time.perf_counter()
-    attempts, measured = _Attempts(), subject.measured
+    attempts, measured = _Attempts(start, request.within_s), subject.measured
     breakdown = attempts.get("bound", lambda: _broken_down(subject, request.trace_path))
     matmul = attempts.get(
         "matmul_flops_per_s", lambda: matmul_flops_per_s(measured.device, measured.precision)
@@ -109,17 +109,25 @@ _COUNTED = (
 
 
 class _Attempts:
-    """Calls functions, and notes the error of each that fails.
+    """Calls functions, and notes the error of each that fails, or that the time does not allow.
+
+    Args:
+        start: of the diagnosis, on `time.perf_counter()`.
+        within_s: seconds from then on after which nothing is called any more.
 
     Attributes:
         unknown: what a failed function should have returned -> its error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: float, within_s: float) -> None:
         self.unknown: dict[str, str] = {}
+        self._ends_at, self._within_s = start + within_s, within_s
 
     def get(self, name: str, work: Callable[[], T]) -> T | None:
-        """Return what `work` returns, None where it raises."""
+        """Return what `work` returns, None where it raises or comes too late."""
+        if time.perf_counter() > self._ends_at:
+            self.unknown[name] = f"the {self._within_s:.0f} s that a diagnosis may take were over"
+            return None
         try:
             return work()
         except (Exception, SystemExit) as error:  # noqa: BLE001  noted, and shown to the user
@@ -178,8 +186,9 @@ def _batch_loss(subject: Subject, attempts: _Attempts) -> tuple[Finding, ...]:
     is_plain = not (is_compiled(step.plan) or step.is_recorded)
     if not (subject.is_alone and is_plain):
         return ()
-    batch = step.move(subject.feed.next())
-    apart = attempts.get("batch_loss", lambda: gradients_apart(step, batch))
+    apart = attempts.get(
+        "batch_loss", lambda: gradients_apart(step, step.move(subject.feed.next()))
+    )
     if apart is None:
         return ()
     what = (

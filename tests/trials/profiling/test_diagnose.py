@@ -408,6 +408,15 @@ def test_slow_trials_are_not_diagnosed_where_a_speed_is_asked_for(diagnosed, wri
     assert brief.unknown["findings"] == "only what limits the step was looked at"
 
 
+def test_a_diagnosis_begins_nothing_after_its_time(diagnosed, write_workload):
+    """Short budgets allow it few seconds; each part that was left out says so."""
+    late = diagnosed(write_workload(), asked=DiagnosisRequest(within_s=0.0)).diagnosis
+    assert late.bound is None
+    assert not late.findings
+    for name in ("bound", "findings", "loader_samples_per_s", "batch_loss"):
+        assert late.unknown[name] == "the 0 s that a diagnosis may take were over"
+
+
 def test_the_profile_does_not_touch_what_was_measured(diagnosed, write_workload):
     """What is measured is kept before the diagnosis begins, and is the same after it."""
     path = write_workload()
