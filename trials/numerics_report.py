@@ -58,9 +58,11 @@ class Deviation:
         if not math.isfinite(self.seen):
             return f"{self.what} not finite, or not zero where that of {where} is zero"
         far = "within {} of" if self.passed else "{} away from"
-        limit = f"{_percent(self.allowed)} allowed"
+        limit = f"up to {_percent(self.allowed)} passes"
         if self.by_itself is not None:
-            limit += f"; {number_format} by itself makes {_percent(self.by_itself)}"
+            limit += (
+                f"; rounding eager fp32 to {number_format} moves it {_percent(self.by_itself)}"
+            )
         return f"{self.what} {far.format(_percent(self.seen))} {where} ({limit})"
 
     @classmethod

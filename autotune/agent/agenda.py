@@ -173,10 +173,10 @@ class Agenda:
     def _used_up(self, stage: Stage) -> str:
         if stage.share < 1:
             return f"their {stage.share:.0%} of the time for searching are used"
-        used = f"the budget of {self._settings.budget_s:.0f} s is used"
+        budget = f"the budget of {self._settings.budget_s:.0f} s"
         if self._search_s < self._remaining_s:
-            return f"{used}, but for confirming"
-        return f"{used} without time to confirm"
+            return f"the rest of {budget} is kept for measuring the best again"
+        return f"{budget} is used, with no time left to measure the best again"
 
     def _time_left(self, stage: Stage) -> TimeLeft:
         return TimeLeft(

@@ -40,6 +40,7 @@ from autotune.cli.parsing import (
 from autotune.cli.space import knob_rows, space_document
 from autotune.clock import Budget, in_words
 from autotune.errors import InterruptedRunError
+from autotune.export.header import training_lines
 from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
 from autotune.report.as_json import conclusion_view, run_view
 from autotune.report.reading import conclusion_of
@@ -226,12 +227,12 @@ def print_end(
     assert conclusion is not None
     print_verdict(conclusion.verdict)
     print_conclusion(run_view(record), conclusion)
-    _print_next_commands(record, out, storage)
-
-
-def _print_next_commands(record: RunRecord, out: Path, storage: str | None) -> None:
+    print_lines("", f"plan written: {out}")
+    if record.new.facts.get("command") is None and not conclusion.verdict.kept_baseline:
+        lines = training_lines(plan_file_of(record, trials), str(out))
+        print_lines("train with it:", *(f"  {line}" for line in lines))
     commands = commands_after(record, str(out), storage)
-    print_lines("", f"plan written: {out}", "next:", *(f"  {command}" for command in commands))
+    print_lines("next:", *(f"  {command}" for command in commands))
 
 
 def _preview(request: TuneRequest, *, as_json: bool) -> None:

@@ -217,8 +217,8 @@ MIXED = Finding(kind=FindingKind.BATCH_LOSS, what="the loss is of pairs", advice
     [
         (64, (), ""),
         (64, (MIXED,), "although GLOBAL_BATCH_SIZE is kept, as the loss is of pairs"),
-        (None, (), "or set GLOBAL_BATCH_SIZE or --fix batch_size to keep it"),
-        (None, (MIXED,), "or set --fix batch_size to keep it"),
+        (None, (), "or keep it: set GLOBAL_BATCH_SIZE, or give --fix batch_size="),
+        (None, (MIXED,), "or keep it: give --fix batch_size="),
     ],
 )
 def test_a_loss_that_depends_on_the_batch_changes_with_it(total, findings, told):

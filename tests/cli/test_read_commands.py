@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from autotune.cli.query import query
-from autotune.cli.run import _print_next_commands
+from autotune.cli.run import print_end
 from autotune.cli.runs import runs
 from autotune.cli.show import show
 from autotune.cli.trials import trials
@@ -572,8 +572,9 @@ def test_the_commands_after_a_run_work_when_typed(tmp_path, file, capsys):
     url = f"sqlite:///{tmp_path}/my runs.db"
     (tmp_path / "runs.db").rename(tmp_path / "my runs.db")
     store = open_store(url)
-    _print_next_commands(store.run("last"), Path("my plan.yaml"), url)
-    _print_next_commands(store.run("last"), Path("plan.yaml"), None)
+    run = store.run("last")
+    print_end(run, store.trials(run.id), Path("my plan.yaml"), url)
+    print_end(run, store.trials(run.id), Path("plan.yaml"), None)
     store.close()
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     shows, measures = (

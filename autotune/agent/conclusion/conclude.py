@@ -117,7 +117,7 @@ def _uncertainty_remarks(entry: Confirmed, history: History) -> tuple[str, ...]:
         return ()
     own, baseline = (_range(plan, history) for plan in (entry.plan, history.reference))
     words = (
-        f"by how much is not known well: the baseline gave {baseline}, the plan beside it {own}; "
+        f"by how much is not known well: the baseline gave {baseline}, this plan {own}; "
         "try again with nothing else running, or with a longer --budget"
     )
     return (words,)
@@ -178,7 +178,9 @@ def _with_outcome(winner: Winner, own: Figures, baseline: Figures, history: Hist
 def _why_not_confirmed(baseline: Done, history: History) -> str:
     again = conclusive(t for t in history.of(Purpose.CONFIRM) if t.plan == baseline.plan)
     if not again or any(trial.is_measured for trial in again):
-        return "not confirmed: no time was left to measure it again; give a longer --budget"
+        return (
+            "not confirmed: too little time was left to measure it again; give a longer --budget"
+        )
     result = again[-1].result
     return (
         "not confirmed: there is nothing to compare with, as the baseline, measured again, ended "

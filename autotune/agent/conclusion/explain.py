@@ -89,8 +89,10 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
         changed += f"{on_ranks(num_ranks)}, so {all_ranks}"
     # Accumulation does not keep a loss that depends on which samples are together.
     has_functions = facts.command is None
-    kept_by = "GLOBAL_BATCH_SIZE or " if has_functions and not mixed_loss(history) else ""
-    return f"{TRAINING_CHANGES}: {changed}; {rule}, or set {kept_by}--fix batch_size to keep it"
+    kept_by = "set GLOBAL_BATCH_SIZE, or " if has_functions and not mixed_loss(history) else ""
+    return (
+        f"{TRAINING_CHANGES}: {changed}; {rule}, or keep it: {kept_by}give --fix batch_size={own}"
+    )
 
 
 def _accumulated_remark(plan: Plan, history: History) -> str | None:

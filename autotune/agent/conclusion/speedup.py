@@ -100,14 +100,14 @@ def _from_one_round(plan: Plan, baseline: Done, done: Sequence[Done]) -> Speedup
     between = math.sqrt((seen + _USUAL_DEGREES * _USUAL_PROCESS_STD**2) / degrees)
     factor = student_t(degrees, max(1, len({trial.plan for trial in again}) - 1))
     windows = math.hypot(*(_measurement(trial).log_half_width for trial in (ours, theirs)))
-    how = "one fresh process each, time allowed no second round"
+    how = "one fresh process of each, as there was no time for a second"
     if len(moved) == 1:
-        how = "a fresh process of the plan beside the baseline's first one, time allowed no more"
+        how = "a fresh process of the plan and the baseline's first one, as there was no more time"
     return around(
         math.log(ours.throughput / theirs.throughput),
         max(windows, factor * between * math.sqrt(2)),
-        f"{how}; the interval comes from their windows, from how far plans moved since the search "
-        "and from how far processes usually differ",
+        f"{how}; the interval covers noise within them, how much plans changed since the search "
+        "and how much processes of one plan usually differ",
     )
 
 

@@ -117,7 +117,7 @@ def test_a_check_out_of_memory_is_repeated_at_the_baselines_batch():
     table = Table(World(GPT_MODEL, fail=eager_does_not_fit), GPT, budget_s=900)
     winner = table.search().run()
     assert winner.plan["batch_size"] > 16
-    assert any("by itself makes 1.0%), at batch 16" in remark for remark in winner.remarks)
+    assert any("to bf16 moves it 1.0%), at batch 16" in remark for remark in winner.remarks)
 
 
 def test_a_finalist_that_fails_when_run_again_does_not_win():
