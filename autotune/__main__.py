@@ -3,12 +3,17 @@
 import sys
 from typing import NoReturn
 
+INTERRUPTED = 130  # the exit code of a run that was told to end
+
 
 def main() -> NoReturn:
     """Run the command line; `autotune run` says its first word before anything is imported."""
     if sys.argv[1:2] == ["run"] and "--help" not in sys.argv:
         sys.stderr.write("autotune run: starting\n")
         sys.stderr.flush()
+        from autotune.cli.stopping import handle_signals  # noqa: PLC0415  in milliseconds
+
+        handle_signals(lambda number, frame: sys.exit(INTERRUPTED))
     from autotune.cli.main import main as run_command  # noqa: PLC0415  imports take a second
 
     run_command()

@@ -8,27 +8,32 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.agent.observer import Observer
 from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
-from autotune.agent.request import TuneRequest
+from autotune.agent.request import EndedRun, TuneRequest
 from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
 from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget, SystemClock
 from autotune.dispatch.clusters import LocalCluster, SharedCluster
-from autotune.errors import NothingRanError, UsageError, WorkloadError
+from autotune.errors import NothingRanError, ResourceError, UsageError, WorkloadError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import NAMED_IN_FULL, Narrowing, Space, build_space
 from autotune.search_space.target import Target
 from autotune.storage.driver import lives, pid_of, this_driver
+from autotune.storage.mirror import MirroredLog
 from autotune.storage.records import NewRun, RunRecord, RunState
 from autotune.storage.sql import SqlStore, open_store
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.request import Deadlines, ProbeRequest, RankPlace, TrialRequest
 from autotune.trials.result import Outcome, Purpose, TrialResult
+
+if TYPE_CHECKING:
+    from autotune.agent.search import Search
 
 LOG_DIR = Path("autotune-logs")
 PROBE_TIMEOUT_S = 300.0
@@ -59,8 +64,8 @@ def tune(
     request: TuneRequest,
     make_observer: Callable[[RunRecord, Space, Budget], Observer],
     is_stopped: Callable[[], bool],
-) -> RunRecord:
-    """Find, confirm and store the best plan; return the finished run.
+) -> EndedRun:
+    """Find, confirm and store the best plan; return how the run ended.
 
     Args:
         request: what to tune, and how long.
@@ -68,7 +73,8 @@ def tune(
         is_stopped: asked often; once it returns true, the run ends with the trials so far.
 
     Raises:
-        AutotuneError: see `autotune.errors`; everything measured before it is in the store.
+        AutotuneError: see `autotune.errors`; everything measured before it is in the store. Once
+            trials run, a ResourceError is returned instead, with the best so far.
     """
     clock = SystemClock()
     started_at = clock.now() if request.started_at is None else request.started_at
@@ -84,7 +90,7 @@ def tune(
 
         with RayRunner(cluster, log_dir=log_dir) as runner:
             runner.start()
-            facts = cluster.facts(request.budget_s)
+            facts = cluster.facts(started_at + request.budget_s - clock.now())
             _check_ranks(facts, request.num_ranks)
             spaces = spaces_of(facts, cluster.hardware, request.narrowing, request.num_ranks)
             run = _open_run(store, request, cluster.hardware, spaces.whole)
@@ -97,13 +103,14 @@ def tune(
             observer = make_observer(run, spaces.whole, budget)
             for beside in _runs_beside(store, run):
                 observer.on_note(beside)
+            log = MirroredLog(store, run)
             search = Search(
                 space=spaces.whole,
                 scouting=spaces.scouting,
                 earlier=found_earlier(store, run),
                 compiled_earlier=_compiled_earlier(store, run, request),
                 runner=runner,
-                store=store,
+                store=log,
                 run=run,
                 settings=_settings(request),
                 budget=budget,
@@ -111,8 +118,17 @@ def tune(
                 is_stopped=is_stopped,
                 log_dir=log_dir,
             )
-            search.run()
-        return store.run(str(run.id))
+            failure = _failure_of(search)
+        return EndedRun(record=log.run, trials=log.trials(run.id), failure=failure)
+
+
+def _failure_of(search: "Search") -> ResourceError | None:
+    """Search and conclude, and return what failed of the machine, if anything did."""
+    try:
+        search.run()
+    except ResourceError as error:
+        return error
+    return None
 
 
 def _local_cluster(hardware: Hardware, target: Target) -> LocalCluster:
