@@ -1,6 +1,8 @@
 """`python -m autotune`: the same as the `autotune` command, also from a checkout."""
 
+import os
 import sys
+from types import FrameType
 from typing import NoReturn
 
 INTERRUPTED = 130  # the exit code of a run that was told to end
@@ -13,10 +15,15 @@ def main() -> NoReturn:
         sys.stderr.flush()
         from autotune.cli.stopping import handle_signals  # noqa: PLC0415  in milliseconds
 
-        handle_signals(lambda number, frame: sys.exit(INTERRUPTED))
+        handle_signals(_leave)
     from autotune.cli.main import main as run_command  # noqa: PLC0415  imports take a second
 
     run_command()
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    os.write(2, b"autotune: stopped before anything was run\n")
+    sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
+from experts import stop_on_sigterm  # noqa: E402
 from faults_run import WatchedRun  # noqa: E402
 
 MODEL = """
@@ -249,6 +250,21 @@ class Kind:
     around: Callable[[Path], Any] = field(default=lambda folder: nullcontext(()))
 
 
+HEADINGS = (
+    "kind",
+    "runs",
+    "hit",
+    "exit codes",
+    "plan files",
+    "lost trials",
+    "hangs",
+    "left over",
+    "worst overrun, s",
+    "worst s after the fault",
+    "good",
+)
+
+
 def told(number, **more):
     return Kind(inject=ends_driver(number), codes=(INTERRUPTED,), is_told=True, **more)
 
@@ -330,13 +346,14 @@ def play(name, share, args):
     """
     kind = KINDS[name]
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as text:
-        folder = Path(text)
+        folder = Path(text, "run")
+        folder.mkdir()
         with kind.around(folder) as words:
             (folder / "model.py").write_text(MODEL)
             (folder / "train.py").write_text(SCRIPT)
             ended = watch(kind, folder, share, args.budget, words)
             if args.keep:
-                shutil.copytree(folder, args.keep / f"{name}-{share:.3f}", dirs_exist_ok=True)
+                shutil.copytree(text, args.keep / f"{name}-{share:.3f}", dirs_exist_ok=True)
     return ended
 
 
@@ -381,20 +398,30 @@ def main():
     args = parse_args()
     jobs = [(name, (n + 0.5) / args.repeats) for name in args.kinds for n in range(args.repeats)]
     ended = {name: [] for name in args.kinds}
-    with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+    # Processes, as Ray starts nodes in a main thread only.
+    with concurrent.futures.ProcessPoolExecutor(args.at_once, initializer=stop_on_sigterm) as pool:
         playing = {pool.submit(play, *job, args): job for job in jobs}
         for done in concurrent.futures.as_completed(playing):
-            (name, share), one = playing[done], done.result()
-            ended[name].append(one)
-            print(f"{name} at {share:.2f}: {one}", file=sys.stderr, flush=True)
-    print(
-        "| kind | runs | hit | exit codes | plan files | lost trials | hangs | left over | "
-        "overrun, s | after the fault, s | good |"
+            name, share = playing[done]
+            if error := done.exception():
+                print(f"{name} at {share:.2f}: not played, {error!r}", file=sys.stderr, flush=True)
+            else:
+                ended[name].append(done.result())
+                print(f"{name} at {share:.2f}: {done.result()}", file=sys.stderr, flush=True)
+    print_table(ended)
+    missed = len(jobs) - sum(map(len, ended.values()))
+    sys.exit(
+        bool(missed) or not all(is_good(KINDS[n], e) for n, many in ended.items() for e in many)
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for name in args.kinds:
-        print("| " + " | ".join(row(name, ended[name])) + " |")
-    sys.exit(not all(is_good(KINDS[n], one) for n, many in ended.items() for one in many))
+
+
+def print_table(ended):
+    """Print a row for each kind of fault that was played."""
+    print("| " + " | ".join(HEADINGS) + " |")
+    print("|" + "---|" * len(HEADINGS))
+    for name, runs in ended.items():
+        if runs:
+            print("| " + " | ".join(row(name, runs)) + " |")
 
 
 def row(name, runs):
@@ -409,7 +436,7 @@ def row(name, runs):
         str(sum(one.hung for one in runs)),
         str(sum(one.left for one in runs)),
         f"{max(one.overrun_s for one in runs):.1f}",
-        f"{max(one.ending_s for one in runs):.1f}",
+        f"{max((one.ending_s for one in runs if one.hit), default=0.0):.1f}",
         f"{sum(is_good(KINDS[name], one) for one in runs)} of {len(runs)}",
     ]
 

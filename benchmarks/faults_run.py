@@ -32,7 +32,7 @@ TRIAL_LINE = re.compile(r"^ {0,3}(\d+)  +(?:-|\d+)  ", re.MULTILINE)
 
 
 class WatchedRun:
-    """`autotune run` in a folder, with all the output in files; a context manager that ends it.
+    """`autotune run` in a folder, its output in files beside it; a context manager that ends it.
 
     Args:
         folder: where the command is typed.
@@ -46,7 +46,9 @@ class WatchedRun:
         self.tokens = set()
         self.ended_at = None
         self.hung = False
-        with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
+        # Beside the folder, whose file system may be full or read-only.
+        self._stderr = folder.with_name("stderr")
+        with folder.with_name("stdout").open("w") as out, self._stderr.open("w") as err:
             self.process = subprocess.Popen(
                 [*(sys.executable, "-m", "autotune", "run"), *words],
                 cwd=folder,
@@ -101,7 +103,7 @@ class WatchedRun:
     @property
     def said(self):
         """What it wrote to stderr so far."""
-        return (self.folder / "stderr").read_text(errors="replace")
+        return self._stderr.read_text(errors="replace")
 
     def told_trials(self):
         """Return the numbers of the trials that it said had ended."""
