@@ -237,6 +237,7 @@ class Kind:
         loses: whether the store goes with it, and so what was in it.
         resumed: whether the same command is typed again afterwards.
         words: what stands behind `run`, without the budget.
+        times_budget: how much longer than others its runs are.
         around: a context manager around the run, given its folder; it gives further words.
     """
 
@@ -247,6 +248,7 @@ class Kind:
     loses: bool = False
     resumed: bool = False
     words: tuple[str, ...] = MODEL_WORDS
+    times_budget: float = 1.0
     around: Callable[[Path], Any] = field(default=lambda folder: nullcontext(()))
 
 
@@ -304,7 +306,7 @@ KINDS = {
     "store locked": Kind(inject=lock_store, codes=(UNUSABLE,)),
     "store locked for 5 s": Kind(inject=lock_store_for_a_while),
     "store read-only": Kind(inject=make_read_only, codes=(UNUSABLE,), around=small_disk),
-    "node lost": Kind(inject=lose_node, around=two_nodes),
+    "node lost": Kind(inject=lose_node, around=two_nodes, times_budget=2.0),
     "disk full": Kind(inject=fill_disk, codes=(UNUSABLE,), around=small_disk),
 }
 
@@ -351,7 +353,7 @@ def play(name, share, args):
         with kind.around(folder) as words:
             (folder / "model.py").write_text(MODEL)
             (folder / "train.py").write_text(SCRIPT)
-            ended = watch(kind, folder, share, args.budget, words)
+            ended = watch(kind, folder, share, kind.times_budget * args.budget, words)
             if args.keep:
                 shutil.copytree(text, args.keep / f"{name}-{share:.3f}", dirs_exist_ok=True)
     return ended
