@@ -49,6 +49,9 @@ class Database:
                 "another with --storage"
             )
         engine = _create_engine(location, read_only=read_only, busy_s=busy_s)
+        # The file that was opened: its device and its number there.
+        self._opened: tuple[int, int] | None = None
+        event.listen(engine, "connect", self._note_file)
         self._reading = engine.execution_options(postgresql_readonly=True)
         self._writing = engine.execution_options(sqlite_begin="BEGIN IMMEDIATE")
 
@@ -60,9 +63,14 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """Run the block in one transaction: all of it is on disk at its end, or nothing is."""
+        """Run the block in one transaction: all of it is on disk at its end, or nothing is.
+
+        Raises:
+            StoreError: when the file at its path is not the one that was opened, and written to.
+        """
         with self._transaction(self._writing) as session:
             yield session
+        self._check_file()
 
     @contextmanager
     def raw(self) -> Iterator[Any]:
@@ -89,6 +97,19 @@ class Database:
         """Close the connections."""
         self._reading.dispose()
 
+    def _note_file(self, connection: object, record: object) -> None:
+        if self.location.path is not None:
+            self._opened = _file_number(self.location.path)
+
+    def _check_file(self) -> None:
+        path = self.location.path
+        if path is not None and _file_number(path) != self._opened:
+            happened = "replaced by another file" if is_there(path) else "removed or moved"
+            raise StoreError(
+                f"the store {self.location.shown} was {happened} while it was written to, so what "
+                "is written now is not kept; leave the file where it is while a run goes on"
+            )
+
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Session]:
         with self.explained(), Session(engine, expire_on_commit=False) as session, session.begin():
@@ -111,6 +132,15 @@ def _create_engine(location: Location, *, read_only: bool, busy_s: float) -> Eng
             f"the store {location.shown} needs the PostgreSQL driver, which is not installed; "
             "run: pip install 'torch-autotune[postgres]'"
         ) from error
+
+
+def _file_number(path: Path) -> tuple[int, int] | None:
+    """Return the device of a file and its number there, None where there is no such file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _sqlite_engine(path: Path, *, read_only: bool, busy_s: float) -> Engine:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from pathlib import Path
 
 import psutil
 
@@ -9,11 +10,16 @@ from autotune.storage.records import RunState
 
 _SAME_START_S = 1.0
 """Largest difference of two start times of one process, which are read with rounding."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Holds a random number that is another one after each boot."""
 
 
 def this_driver() -> str:
-    """Return `host:pid:start-time` of this process."""
-    return f"{platform.node()}:{os.getpid()}:{psutil.Process().create_time()}"
+    """Return `host:pid:boot-id/start` of this process; the start is in ticks since the boot.
+
+    Unlike a time of the day, that stays the same when somebody sets the clock.
+    """
+    return f"{platform.node()}:{os.getpid()}:{_start(os.getpid())}"
 
 
 def pid_of(driver: str) -> int:
@@ -31,10 +37,22 @@ def lives(driver: str) -> bool | None:
         return None
     try:
         process = psutil.Process(int(pid))
-        is_same = abs(process.create_time() - float(started)) < _SAME_START_S
-        return is_same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        return _is_same(process, started) and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, FileNotFoundError):
         return False
+
+
+def _is_same(process: psutil.Process, started: str) -> bool:
+    if "/" in started:
+        return _start(process.pid) == started
+    # An earlier version wrote the time of the day.
+    return abs(process.create_time() - float(started)) < _SAME_START_S
+
+
+def _start(pid: int) -> str:
+    """Return the boot and the ticks since then at which a process started: field 22 of stat."""
+    fields_from_3 = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return f"{_BOOT_ID.read_text().strip()}/{fields_from_3[22 - 3]}"
 
 
 def state_now(stored: RunState, driver: str) -> RunState:

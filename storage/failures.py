@@ -15,8 +15,8 @@ SQLITE = {  # by the names of SQLite's result codes; the words follow "the store
     "or use another file with --storage",
     "SQLITE_FULL": "cannot grow: the disk is full; free some space and type the same command "
     "again, finished trials are kept",
-    "SQLITE_IOERR": "cannot be read or written by the disk: it may be full (see `df`), over its "
-    "quota or failing; finished trials are kept",
+    "SQLITE_IOERR": "cannot be read or written by the disk: it may be full (see `df`), "
+    "read-only, over its quota or failing; finished trials are kept",
     "SQLITE_READONLY": "is read-only: you may not write to the file or to its folder; change "
     "their permissions, or use another file with --storage",
     "SQLITE_NOTADB": "is not an SQLite database; check --storage, or move the file away",

@@ -1,8 +1,9 @@
 """A store in the memory of one process, for tests and for runs that replay recorded trials."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Self
 
 from autotune.search_space.plan import Plan
 from autotune.storage.driver import state_now
@@ -25,6 +26,14 @@ class MemoryStore:
     def __init__(self) -> None:
         self._runs: dict[int, RunRecord] = {}
         self._trials: dict[int, dict[int, TrialRecord]] = {}
+
+    @classmethod
+    def holding(cls, run: RunRecord, trials: Iterable[TrialRecord]) -> Self:
+        """Return a store that holds a run of another store, with its trials."""
+        store = cls()
+        store._runs[run.id] = run
+        store._trials[run.id] = {trial.number: trial for trial in trials}
+        return store
 
     def create_run(self, new: NewRun) -> RunRecord:
         """Store a new run in state `running`.

@@ -52,7 +52,7 @@ class NewRun:
             `objective` among the options.
         baseline: the user's own configuration.
         budget_s: wall clock allowed.
-        driver: `host:pid:start-time` of the driving process, to see whether it still lives.
+        driver: the driving process as `this_driver` names it, to see whether it still lives.
     """
 
     key: str

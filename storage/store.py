@@ -11,28 +11,11 @@ from autotune.storage.records import NewRun, Promise, RunRecord, RunState, Trial
 from autotune.trials.result import Purpose, TrialResult
 
 
-class TrialStore(Protocol):
-    """A store of runs and trials, with one writer (the driver of a run) and many readers.
+class RunLog(Protocol):
+    """What a run in progress reads and writes; see `TrialStore` for the rules."""
 
-    Every method is one transaction: when it returns, its data survives SIGKILL of the driver.
-    Not thread-safe; each thread opens its own.
-
-    Raises:
-        StoreError: from any method, when the database cannot do what is asked.
-    """
-
-    def create_run(self, new: NewRun) -> RunRecord:
-        """Store a new run in state `running`.
-
-        Raises:
-            UsageError: when its name is taken, or reserved for the store.
-        """
-
-    def find_unfinished(self, key: str) -> RunRecord | None:
-        """Return the latest running or interrupted run with this key."""
-
-    def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
-        """Make the run `running` under a new driver and drop its trials that were in flight."""
+    def trials(self, run_id: int) -> list[TrialRecord]:
+        """Return the trials of a run by number, their windows included."""
 
     def start_trial(
         self,
@@ -62,6 +45,30 @@ class TrialStore(Protocol):
     ) -> None:
         """Store how the run ended and what it concluded, in place of an earlier conclusion."""
 
+
+class TrialStore(RunLog, Protocol):
+    """A store of runs and trials, with one writer (the driver of a run) and many readers.
+
+    Every method is one transaction: when it returns, its data survives SIGKILL of the driver.
+    Not thread-safe; each thread opens its own.
+
+    Raises:
+        StoreError: from any method, when the database cannot do what is asked.
+    """
+
+    def create_run(self, new: NewRun) -> RunRecord:
+        """Store a new run in state `running`.
+
+        Raises:
+            UsageError: when its name is taken, or reserved for the store.
+        """
+
+    def find_unfinished(self, key: str) -> RunRecord | None:
+        """Return the latest running or interrupted run with this key."""
+
+    def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
+        """Make the run `running` under a new driver and drop its trials that were in flight."""
+
     def runs(self, *, limit: int | None = None, offset: int = 0) -> list[RunRecord]:
         """Return runs, newest first: all, or at most `limit` after leaving out `offset`."""
 
@@ -71,9 +78,6 @@ class TrialStore(Protocol):
         Raises:
             NotFoundError: when there is none, with the nearest name.
         """
-
-    def trials(self, run_id: int) -> list[TrialRecord]:
-        """Return the trials of a run by number, their windows included."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,11 +1,13 @@
-"""What `autotune run` was asked, as plain values."""
+"""What `autotune run` was asked, and how it ended, as plain values."""
 
 from dataclasses import dataclass, field
 
 from autotune.agent.objectives.objective import Objective
 from autotune.agent.objectives.throughput import FASTEST
+from autotune.errors import ResourceError
 from autotune.search_space.space import Narrowing
 from autotune.search_space.target import Target
+from autotune.storage.records import RunRecord, TrialRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +44,19 @@ class TuneRequest:
     fresh: bool = False
     ray_address: str | None = None
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """How a run ended.
+
+    Attributes:
+        record: the run, with its winner if there is one.
+        trials: all its trials by number.
+        failure: the store, the cluster or a full disk, which ended the run before its time or
+            kept its end from being stored; None: nothing of that kind.
+    """
+
+    record: RunRecord
+    trials: list[TrialRecord]
+    failure: ResourceError | None = None

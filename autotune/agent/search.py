@@ -1,5 +1,6 @@
 """The loop of a run: starts the trials that the agenda chooses, stores them, and ends in time."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,15 +21,17 @@ from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget
 from autotune.dispatch.runner import Finished, Runner
 from autotune.dispatch.trial_log import log_path
-from autotune.errors import ClusterError, DiskFullError, ResourceError
+from autotune.errors import ClusterError, DiskFullError, ResourceError, StoreError
 from autotune.search_space.space import Space
 from autotune.storage.records import RunRecord, RunState, Winner
-from autotune.storage.store import TrialStore
+from autotune.storage.store import RunLog
 from autotune.trials.cause import Cause
 from autotune.trials.request import Deadlines, RankPlace, TrialRequest
 from autotune.trials.result import Purpose, TrialResult
 
 _POLL_S = 0.5  # seconds between two looks at whether the user stopped the run
+_REPLACE_S = 20.0  # for lost devices to be replaced when none is left; Ray needs 7 s for one
+_STOP_S = 5.0  # for trials to end when the user stops the run
 
 
 class Search:
@@ -58,7 +61,7 @@ class Search:
         *,
         space: Space,
         runner: Runner,
-        store: TrialStore,
+        store: RunLog,
         run: RunRecord,
         settings: SearchSettings,
         budget: Budget,
@@ -98,12 +101,14 @@ class Search:
         Raises:
             WorkloadError: the baseline fails in the user's code.
             NothingRanError: not even a baseline could be measured.
-            ResourceError: the store, the cluster or a disk failed; what was stored is kept.
+            ResourceError: the store, the cluster or a disk failed; what was stored is kept, and
+                the best so far is stored as a winner that is not confirmed.
         """
         try:
             self._loop()
             winner, state, reason = self._conclusion()
-        except ResourceError:
+        except ResourceError as error:
+            self._finish_early(error)
             raise
         except KeyboardInterrupt:
             self._finish(RunState.INTERRUPTED, "interrupted twice", None)
@@ -119,6 +124,8 @@ class Search:
         while self._journal.running:
             finished = self._runner.wait(_POLL_S)
             self._observer.on_phases(self._runner.phases())
+            if not finished and self._budget.remaining_s <= 0:
+                finished = self._runner.drop()
             self._collect(finished)
             if self._is_stopped():
                 self._cancel_all()
@@ -127,20 +134,35 @@ class Search:
                 self._fill()
 
     def _fill(self) -> None:
+        self._wait_for_devices()
         while not self._is_stopped():
             proposal = self._agenda.next(self._runner.capacity - self._journal.num_busy)
             if proposal is None:
                 break
             self._submit(proposal)
-        self._check_devices()
 
-    def _check_devices(self) -> None:
-        needed, left = self._history.space.num_ranks, self._runner.capacity
-        if left < needed and not self._journal.running:
-            raise ClusterError(
-                f"the cluster has {left} device(s) left, fewer than the {needed} of a trial; type "
-                "the same command to go on when the lost ones are back"
-            )
+    def _wait_for_devices(self) -> None:
+        """Wait for lost devices to be replaced, while nothing runs and there is time for trials.
+
+        Raises:
+            ClusterError: when too few are left.
+        """
+        clock, needed = self._budget.clock, self._history.space.num_ranks
+        until = clock.now() + _REPLACE_S
+        while not (self._journal.running or self._is_stopped() or self._has_no_time):
+            left = self._runner.capacity
+            if left >= needed:
+                return
+            if clock.now() >= until:
+                raise ClusterError(
+                    f"the cluster has {left} device(s) left, fewer than the {needed} of a trial; "
+                    "type the same command to go on when the lost ones are back"
+                )
+            clock.sleep(_POLL_S)
+
+    @property
+    def _has_no_time(self) -> bool:
+        return self._budget.remaining_s <= self._settings.teardown_s
 
     def _submit(self, proposal: Proposal) -> None:
         limit = self._agenda.limit(proposal)
@@ -214,8 +236,10 @@ class Search:
     def _cancel_all(self) -> None:
         for number in self._journal.running:
             self._runner.cancel(number, Cause.USER_STOPPED)
+        until = self._budget.clock.now() + _STOP_S
         while self._journal.running:
-            self._collect(self._runner.wait(_POLL_S))
+            is_late = self._budget.clock.now() > until
+            self._collect(self._runner.drop() if is_late else self._runner.wait(_POLL_S))
 
     @property
     def _history(self) -> History:
@@ -230,6 +254,14 @@ class Search:
             return None, RunState.INTERRUPTED, reason
         why = "not confirmed: the run was stopped; the same command goes on with it"
         return unconfirmed(self._history, why), RunState.INTERRUPTED, reason
+
+    def _finish_early(self, failure: ResourceError) -> None:
+        """Store the best so far as not confirmed; a store that has failed is not asked again."""
+        found = self._history.baseline is not None
+        why = f"not confirmed: {failure}"
+        winner = unconfirmed(self._history, why) if found else None
+        with contextlib.suppress(StoreError):
+            self._finish(RunState.INTERRUPTED, str(failure), winner)
 
     def _finish(self, state: RunState, reason: str, winner: Winner | None) -> None:
         self._store.finish_run(

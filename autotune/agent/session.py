@@ -6,24 +6,29 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.agent.bench import PROBE_TIMEOUT_S, check_ranks, new_log_dir
 from autotune.agent.observer import Observer
 from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
-from autotune.agent.request import TuneRequest
+from autotune.agent.request import EndedRun, TuneRequest
 from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
 from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget, SystemClock
 from autotune.dispatch.clusters import LocalCluster, SharedCluster
-from autotune.errors import UsageError
+from autotune.errors import ResourceError, UsageError
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.space import Narrowing, Space
 from autotune.search_space.target import Target
 from autotune.storage.driver import lives, pid_of, this_driver
+from autotune.storage.mirror import MirroredLog
 from autotune.storage.records import NewRun, RunRecord, RunState
 from autotune.storage.sql import SqlStore, open_store
 from autotune.trials.request import ProbeRequest
+
+if TYPE_CHECKING:
+    from autotune.agent.search import Search
 
 
 def look_at(
@@ -47,8 +52,8 @@ def tune(
     request: TuneRequest,
     make_observer: Callable[[RunRecord, Space, Budget], Observer],
     is_stopped: Callable[[], bool],
-) -> RunRecord:
-    """Find, confirm and store the best plan; return the finished run.
+) -> EndedRun:
+    """Find, confirm and store the best plan; return how the run ended.
 
     Args:
         request: what to tune, and how long.
@@ -56,7 +61,8 @@ def tune(
         is_stopped: asked often; once it returns true, the run ends with the trials so far.
 
     Raises:
-        AutotuneError: see `autotune.errors`; everything measured before it is in the store.
+        AutotuneError: see `autotune.errors`; everything measured before it is in the store. Once
+            trials run, a ResourceError is returned instead, with the best so far.
     """
     clock = SystemClock()
     started_at = clock.now() if request.started_at is None else request.started_at
@@ -72,7 +78,7 @@ def tune(
 
         with RayRunner(cluster, log_dir=log_dir) as runner:
             runner.start()
-            facts = cluster.facts(request.budget_s)
+            facts = cluster.facts(started_at + request.budget_s - clock.now())
             check_ranks(facts, request.num_ranks)
             spaces = spaces_of(facts, cluster.hardware, request.narrowing, request.num_ranks)
             run = _open_run(store, request, cluster.hardware, spaces.whole)
@@ -85,13 +91,14 @@ def tune(
             observer = make_observer(run, spaces.whole, budget)
             for beside in _runs_beside(store, run):
                 observer.on_note(beside)
+            log = MirroredLog(store, run)
             search = Search(
                 space=spaces.whole,
                 scouting=spaces.scouting,
                 earlier=found_earlier(store, run),
                 compiled_earlier=_compiled_earlier(store, run, request),
                 runner=runner,
-                store=store,
+                store=log,
                 run=run,
                 settings=_settings(request),
                 budget=budget,
@@ -99,8 +106,17 @@ def tune(
                 is_stopped=is_stopped,
                 log_dir=log_dir,
             )
-            search.run()
-        return store.run(str(run.id))
+            failure = _failure_of(search)
+        return EndedRun(record=log.run, trials=log.trials(run.id), failure=failure)
+
+
+def _failure_of(search: "Search") -> ResourceError | None:
+    """Search and conclude, and return what failed of the machine, if anything did."""
+    try:
+        search.run()
+    except ResourceError as error:
+        return error
+    return None
 
 
 def _local_cluster(hardware: Hardware, target: Target) -> LocalCluster:

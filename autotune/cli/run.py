@@ -1,11 +1,7 @@
 """`autotune run MODEL`: finds the best plan, confirms it, and writes it to a file."""
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +10,7 @@ from rich.text import Text
 
 from autotune.agent.objectives.objective import ObjectiveName
 from autotune.agent.objectives.stored import objective_from
-from autotune.agent.request import TuneRequest
+from autotune.agent.request import EndedRun, TuneRequest
 from autotune.cli.conclusion import print_conclusion, print_verdict
 from autotune.cli.invocation import invocation_of
 from autotune.cli.live import RunScreen
@@ -38,8 +34,9 @@ from autotune.cli.parsing import (
     parse_size,
 )
 from autotune.cli.space import knob_rows, space_document
+from autotune.cli.stopping import NOTHING_MEASURED, Stop, stop_on_signals
 from autotune.clock import Budget, in_words
-from autotune.errors import InterruptedRunError
+from autotune.errors import InterruptedRunError, PlanError
 from autotune.export.header import training_lines
 from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
 from autotune.report.as_json import conclusion_view, run_view
@@ -129,23 +126,26 @@ def run(
         _preview(request, as_json=as_json)
         return
     check_writable(out)
-    record = _tune(request)
-    _print_conclusion(record, out, storage, as_json=as_json)
-
-
-def _tune(request: TuneRequest) -> RunRecord:
     console = Console(stderr=True, highlight=False)
-    with RunScreen(console) as screen, _stop_on_interrupt(console) as stopped:
+    # The same signal may come again while the plan file is written.
+    with stop_on_signals(lambda line: console.print(line, style="yellow")) as stop:
+        ended = _tune(request, console, stop)
+        _print_conclusion(ended, out, storage, as_json=as_json)
+
+
+def _tune(request: TuneRequest, console: Console, stop: Stop) -> EndedRun:
+    with RunScreen(console) as screen:
         from autotune.agent.session import tune  # noqa: PLC0415  `--help` needs no ray, no optuna
 
         def make_observer(run: RunRecord, space: Space, budget: Budget) -> RunScreen:
             print_introduction(console, run, space.facts)
             earlier = _trials(request.storage, run) if run.num_trials else []
             screen.begin(run, budget, earlier)
+            stop.begin()
             return screen
 
         try:
-            return tune(request, make_observer, stopped.is_set)
+            return tune(request, make_observer, stop.is_set)
         except KeyboardInterrupt:
             raise InterruptedRunError(
                 "stopped at once; finished trials are stored, and the same command goes on"
@@ -181,42 +181,39 @@ def print_introduction(console: Console, run: RunRecord, facts: WorkloadFacts) -
     console.print("")
 
 
-@contextmanager
-def _stop_on_interrupt(console: Console) -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C sets; a second Ctrl-C raises KeyboardInterrupt."""
-    stopped = threading.Event()
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        if stopped.is_set():
-            raise KeyboardInterrupt
-        stopped.set()
-        console.print("stopping after Ctrl-C; press it again to stop at once", style="yellow")
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _print_conclusion(record: RunRecord, out: Path, storage: str | None, *, as_json: bool) -> None:
-    winner = record.winner
-    if winner is None:
-        raise InterruptedRunError(
-            "stopped before a trial was measured, so no plan was written; the same command goes on"
-        )
-    trials = _trials(storage, record)
-    write_plan_file(plan_file_of(record, trials), out)
+def _print_conclusion(ended: EndedRun, out: Path, storage: str | None, *, as_json: bool) -> None:
+    record, trials, failure = ended.record, ended.trials, ended.failure
+    if record.winner is None:
+        raise failure or InterruptedRunError(NOTHING_MEASURED)
+    written = _write_plan(ended, out)
     if as_json:
         said = conclusion_view(conclusion_of(record, trials))
         print_json({**run_view(record), **said, "plan_file": str(out)})
     else:
         print_end(record, trials, out, storage)
+    if failure is not None:
+        raise type(failure)(f"{failure}; {written}")
     if record.state is RunState.INTERRUPTED:
         raise InterruptedRunError(
-            "interrupted: the plan written is the best so far, not confirmed; the same command "
-            "goes on with this run"
+            f"interrupted: {written}; the same command goes on with this run"
         )
+
+
+def _write_plan(ended: EndedRun, out: Path) -> str:
+    """Write the plan file, and return what is in it, in words.
+
+    Raises:
+        PlanError: when it cannot be written. Of a run that failed, the return value says so.
+    """
+    try:
+        write_plan_file(plan_file_of(ended.record, ended.trials), out)
+    except PlanError as error:
+        if ended.failure is None:
+            raise
+        return f"the plan is printed above and nowhere else ({error})"
+    if ended.record.state is RunState.INTERRUPTED:
+        return f"{out} holds the best plan so far, not confirmed"
+    return f"{out} holds the plan"
 
 
 def print_end(

@@ -69,7 +69,10 @@ class Cluster(Protocol):
         """Begin to import what the first trial can do without, now that it runs."""
 
     def restart_fork_server(self) -> None:
-        """Start the fork server again if it has died."""
+        """Start the fork server again if it has died or was stopped."""
+
+    def kill_fork_server(self) -> None:
+        """Kill a fork server that hangs, with all trials that it started."""
 
     def is_lost(self) -> bool:
         """Return whether Ray has ended."""
@@ -102,6 +105,7 @@ class LocalCluster:
         )
         self._probe: Probe | None = None
         self.ray: PrivateRay | None = None
+        self._is_connected = False
 
     @property
     def hardware(self) -> Hardware:
@@ -142,28 +146,40 @@ class LocalCluster:
             count = self._hardware.num_devices
             num_gpus = count if self._hardware.device_kind == "cuda" else 0
             self.ray = PrivateRay(self.resources, num_slots=count, num_gpus=num_gpus)
+            # Killed first: a process of Ray's that hangs would keep us from disconnecting.
+            self._exit_stack.callback(self._disconnect)
             self._exit_stack.callback(self.ray.close)
 
     def open_slots(self) -> "Slots":
         """See `Cluster`."""
         # These imports take seconds, and probing a workload does not need them.
-        from autotune.dispatch.connection import connect, disconnect  # noqa: PLC0415
+        from autotune.dispatch.connection import connect  # noqa: PLC0415
         from autotune.dispatch.devices import local_devices  # noqa: PLC0415
         from autotune.dispatch.slots import Slots  # noqa: PLC0415
 
         self.start()
         assert self.ray is not None
-        connect(self.ray.address(), self.ray.secrets)
-        self._exit_stack.callback(disconnect)
+        connect(self.ray.address(), self.ray.variables)
+        self._is_connected = True
         return Slots(
             local_devices(self._hardware),
             token=self.resources.token,
             fork_address=self._server.address,
         )
 
+    def _disconnect(self) -> None:
+        if self._is_connected:
+            from autotune.dispatch.connection import disconnect  # noqa: PLC0415  see open_slots
+
+            disconnect()
+
     def restart_fork_server(self) -> None:
         """See `Cluster`."""
-        self._server.restart_if_dead()
+        self._server.restart_if_unusable()
+
+    def kill_fork_server(self) -> None:
+        """See `Cluster`."""
+        self._server.kill()
 
     def is_lost(self) -> bool:
         """See `Cluster`."""
@@ -258,6 +274,9 @@ class SharedCluster:
 
     def restart_fork_server(self) -> None:
         """Do nothing: each slot restarts its own fork server."""
+
+    def kill_fork_server(self) -> None:
+        """Do nothing: each slot has its own fork server, which ends with it."""
 
     def is_lost(self) -> bool:
         """Return False: the loss of a node ends its trials alone."""

@@ -1,8 +1,11 @@
 """Connects this process to a Ray cluster, without messages on the terminal."""
 
+import ctypes
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -15,14 +18,17 @@ from autotune.dispatch.mark import new_token
 from autotune.errors import ClusterError
 
 CONNECT_TIMEOUT_S = 5.0
+# At least the size of the struct of sigaction(2), which is about 150 bytes on Linux.
+_SIGACTION_BYTES = 512
+_libc = ctypes.CDLL(None)
 
 
-def connect(address: str, secrets: Mapping[str, str] | None = None) -> None:
+def connect(address: str, variables: Mapping[str, str] | None = None) -> None:
     """Connect to the cluster at `address`.
 
     Args:
         address: as `ray.init` takes it.
-        secrets: the variables with which a private cluster was started; None: somebody else's.
+        variables: with which a private cluster was started; None: it is somebody else's.
 
     Raises:
         ClusterError: when nothing answers there.
@@ -30,13 +36,13 @@ def connect(address: str, secrets: Mapping[str, str] | None = None) -> None:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     try:
         _check_reachable(address)
-        with _environment(secrets or {}), _no_messages():
+        with _environment(variables or {}), _no_messages(), _sigterm_kept():
             ray.init(
                 address=address,
                 log_to_driver=False,
                 configure_logging=False,
                 namespace=f"autotune-{new_token()}",
-                runtime_env=None if secrets else {"env_vars": import_path()},
+                runtime_env=None if variables else {"env_vars": import_path()},
             )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise ClusterError(
@@ -88,3 +94,21 @@ def _no_messages() -> Iterator[None]:
         yield
     finally:
         ray_worker.listen_error_messages = listen
+
+
+@contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Give SIGTERM the handler back that it had before the block.
+
+    Ray sets one that writes a stack and ends the process. Its native code does so by sigaction(2),
+    of which Python does not know; in the main thread it sets another one by Python.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    action = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    _libc.sigaction(signal.SIGTERM, None, action)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+        _libc.sigaction(signal.SIGTERM, action, None)

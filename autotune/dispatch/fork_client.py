@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, wait
@@ -18,6 +19,7 @@ from typing import Any, Self
 from autotune.dispatch.fork_server import IMPORT, RUN
 from autotune.dispatch.import_path import import_path
 from autotune.dispatch.job import Exit, Job
+from autotune.dispatch.reaper import is_stopped
 from autotune.dispatch.run_resources import RunResources
 from autotune.errors import ClusterError
 
@@ -104,19 +106,23 @@ class ForkServerProcess:
         self._modules = tuple(dict.fromkeys((*self._modules, *modules)))
         _import(self.address, modules)
 
-    def restart_if_dead(self) -> None:
-        """Start the server again with all its imports, if it was killed."""
-        if self._process.poll() is None:
+    def restart_if_unusable(self) -> None:
+        """Start the server again with all its imports, if it was killed or stopped."""
+        if self._process.poll() is None and not is_stopped(self._process.pid):
             return
         self.close()
         Path(self.address).unlink()
         self._process = self._start()
         _import(self.address, self._modules)
 
-    def close(self) -> None:
-        """Kill the server; it is in the middle of an import, maybe. Safe to call twice."""
+    def kill(self) -> None:
+        """Kill the server with its jobs, because it hangs."""
         self._process.kill()
         self._process.wait()
+
+    def close(self) -> None:
+        """Kill the server; it is in the middle of an import, maybe. Safe to call twice."""
+        self.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -168,15 +174,16 @@ class ForkedJob:
         return self._pid
 
     def items(self, timeout_s: float | None = None) -> Iterator[Any]:
-        """Yield what the job yields, then its `Exit`; stop when nothing comes for `timeout_s`.
+        """Yield what the job yields, then its `Exit`; stop `timeout_s` after the beginning.
 
         It ends with the process, not with the pipe, which a child of the process may hold open.
         """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
         if timeout_s is not None and not self.has_begun(timeout_s):
             return
         self.pid()
         sources = [self._control, self._items]
-        while self._control not in (ready := wait(sources, timeout_s)):
+        while self._control not in (ready := wait(sources, _left_s(until))):
             if not ready:
                 return
             try:
@@ -212,6 +219,10 @@ class ForkedJob:
     def __exit__(self, *exception: object) -> None:
         """Close it."""
         self.close()
+
+
+def _left_s(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
 
 
 def _connect(address: str) -> Connection:

@@ -9,6 +9,7 @@ from pathlib import Path
 from autotune.dispatch import reaper
 from autotune.dispatch.import_path import import_path
 from autotune.dispatch.mark import new_token
+from autotune.dispatch.reaper import RUN_VARIABLE, kill_all
 from autotune.dispatch.run_resources import RunResources
 from autotune.errors import ClusterError
 
@@ -22,6 +23,9 @@ SETTINGS = {
     # Ray would kill one of its workers; the kernel kills the trial, by its oom_score_adj.
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_enable_metrics_collection": "0",
+    # Ray's history of tasks, which nobody reads. Disconnecting from a cluster that is gone would
+    # wait 5 s to send it.
+    "RAY_task_events_report_interval_ms": "0",
     # Without this, the names that Ray gives its processes overwrite /proc/<pid>/environ.
     "SPT_NOENV": "1",
 }
@@ -37,7 +41,8 @@ class PrivateRay:
     def __init__(self, resources: RunResources, *, num_slots: int, num_gpus: int) -> None:
         self._resources = resources
         # Ray listens on every interface; without a token it would run anybody's code.
-        self.secrets = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": new_token()}
+        secrets = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": new_token()}
+        self.variables = {**SETTINGS, **secrets}
         self._reaper = self._start_reaper()
         self._head = self._start_head(num_slots, num_gpus)
         self._address: str | None = None
@@ -61,8 +66,9 @@ class PrivateRay:
         return self._head.poll() is None
 
     def close(self) -> None:
-        """Kill every process of the cluster and remove its files. Safe to call twice."""
-        self._reaper.terminate()
+        """Kill every process of the cluster. Safe to call twice."""
+        kill_all(RUN_VARIABLE, self._resources.token)
+        self._reaper.kill()
         self._reaper.wait()
         self._head.wait()
         if self._head.stdout is not None:
@@ -100,4 +106,4 @@ class PrivateRay:
 
     def _environment(self) -> dict[str, str]:
         user = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-        return {**user, **SETTINGS, **self._resources.environment, **self.secrets, **import_path()}
+        return {**user, **self._resources.environment, **self.variables, **import_path()}

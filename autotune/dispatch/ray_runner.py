@@ -26,10 +26,13 @@ from autotune.trials.result import Outcome, Phase
 DEFAULT_ENTRY = "autotune.trials.rank:run_trial"
 COMMAND_ENTRY = "autotune.trials.command.launch:run_command"
 # For a slot to clean up: killing takes 10 s at most, waiting for device memory another 10 s.
-CLEAN_UP_TIMEOUT_S = 60.0
+CLEAN_UP_TIMEOUT_S = 25.0
+CLOSE_TIMEOUT_S = 1.0  # for Ray to finish its start when the run ends meanwhile
 MAX_POLL_S = 1.0  # between checks of deadlines and of Ray itself
-PORT_TIMEOUT_S = 10.0  # for a slot to name a free port
+PORT_TIMEOUT_S = 5.0  # for a slot to name a free port
+ITEM_TIMEOUT_S = 5.0  # for an item that a slot has sent to come from its node
 RAY_LOST = "Ray's own processes ended or no longer answer"
+NO_ANSWER = f"what runs it did not answer within {CLEAN_UP_TIMEOUT_S:g} s and was started anew"
 
 
 class RayRunner:
@@ -89,7 +92,10 @@ class RayRunner:
             RuntimeError: when fewer devices are free.
             ClusterError: when Ray did not start, or is lost.
         """
-        slots = self._slots()
+        asked_at = self._clock.now()
+        slots = self._slots(request.give_up_after_s)
+        if self._cluster.is_lost():
+            raise ClusterError("the private Ray cluster is gone; type the same command to go on")
         self._cluster.restart_fork_server()
         slots.import_modules(self._cluster.imports)
         taken = {rank.slot for trial in self._running for rank in trial.ranks}
@@ -104,15 +110,20 @@ class RayRunner:
             self._launch(replace(request, place=place), slots, index, devices, cores)
             for index, place, devices in zip(chosen, places, visible, strict=True)
         ]
-        self._running.append(RunningTrial(request=request, ranks=ranks, started_at=started_at))
+        self._running.append(
+            RunningTrial(request=request, ranks=ranks, asked_at=asked_at, started_at=started_at)
+        )
 
-    def _slots(self) -> Slots:
+    def _slots(self, timeout_s: float | None = None) -> Slots:
         self.start()
         assert self._opening is not None
-        slots = self._opening.result()
-        if self._cluster.is_lost():
-            raise ClusterError("the private Ray cluster is gone; type the same command to go on")
-        return slots
+        try:
+            return self._opening.result(timeout_s)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"Ray did not start within the {timeout_s:.0f} s that were left for trials; "
+                "look for processes that hang, or give a larger --budget"
+            ) from error
 
     def _places(self, slots: Slots, chosen: list[int]) -> list[RankPlace]:
         """Return the place of each rank, numbered as torchrun does."""
@@ -169,8 +180,10 @@ class RayRunner:
         now = self._clock.now()
         for trial in self._running:
             self._enforce_deadline(trial, now)
-            if self._cluster.is_lost() or self._is_stuck(trial, now):
+            if self._cluster.is_lost():
                 self._mark_lost(trial)
+            elif self._is_stuck(trial, now):
+                self._start_anew(trial, now)
         streams = {s: (t, r) for t in self._running for s, r in t.open_streams.items()}
         if streams:
             ready, _ = ray.wait(list(streams), timeout=self._poll_timeout_s(until))
@@ -188,6 +201,8 @@ class RayRunner:
         if trial.kill_at is None:
             trial.expire(now)
         hung = trial.stopped is not None and trial.stopped.outcome is Outcome.TIMEOUT
+        if hung and not trial.has_begun:
+            self._cluster.kill_fork_server()
         for rank in trial.kill(now):
             actor = self._slots()[rank.slot].actor
             (actor.end_showing_stacks if hung else actor.end).remote(rank.token)
@@ -199,10 +214,17 @@ class RayRunner:
         for rank in trial.open_streams.values():
             trial.mark_lost(rank, RAY_LOST, self._clock.now())
 
+    def _start_anew(self, trial: RunningTrial, now: float) -> None:
+        """Give up a trial whose end is not reported, and replace all that should report it."""
+        self._cluster.kill_fork_server()
+        for rank in trial.open_streams.values():
+            trial.mark_unreported(rank, NO_ANSWER, now)
+            self._slots().replace(rank.slot)
+
     def _receive(self, trial: RunningTrial, rank: RunningRank) -> None:
         now = self._clock.now()
         try:
-            trial.receive(rank, ray.get(next(rank.stream)), now)
+            trial.receive(rank, ray.get(next(rank.stream), timeout=ITEM_TIMEOUT_S), now)
             self._cluster.trial_has_begun()
         except StopIteration:
             trial.mark_lost(rank, "its slot ended without a report", now)
@@ -227,11 +249,17 @@ class RayRunner:
                 trial.stop(Outcome.CANCELLED, cause.words, now, cause)
                 self._enforce_deadline(trial, now)
 
+    def drop(self) -> list[Finished]:
+        """Return the trials that still run, as far as they came; see `Runner`."""
+        for trial in self._running:
+            self._mark_lost(trial)
+        return [self._finish(trial) for trial in list(self._running)]
+
     def close(self) -> None:
         """Drop the running trials, which end when the cluster closes. Safe to call twice."""
         opening, self._opening = self._opening, None
         if opening is not None:
-            wait_for([opening])
+            wait_for([opening], CLOSE_TIMEOUT_S)
         self._running.clear()
 
     def __enter__(self) -> Self:

@@ -24,11 +24,12 @@ TRIAL_VARIABLE = "AUTOTUNE_TRIAL"
 
 
 class ProcessStat(NamedTuple):
-    """The fields of `/proc/<pid>/stat` that tell which trial a process belongs to."""
+    """Fields of `/proc/<pid>/stat`; see proc(5) for the letters of the state."""
 
     pid: int
     parent: int
     session: int
+    state: str
 
 
 def living_processes() -> dict[int, ProcessStat]:
@@ -45,7 +46,15 @@ def _read_stat(pid: int) -> ProcessStat | None:
         return None
     # The name, in parentheses, may itself hold blanks and parentheses.
     state, parent, _, session = text.rpartition(b")")[2].split()[:4]
-    return None if state in (b"Z", b"X") else ProcessStat(pid, int(parent), int(session))
+    if state in (b"Z", b"X"):
+        return None
+    return ProcessStat(pid, int(parent), int(session), state.decode())
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal such as SIGSTOP has stopped the process."""
+    process = _read_stat(pid)
+    return process is not None and process.state == "T"
 
 
 def has_variable(pid: int, variable: str, value: str) -> bool:
@@ -100,22 +109,15 @@ def send_signal(number: int, pids: Iterable[int]) -> None:
 
 
 def clean_up_after(driver_pid: int, run_token: str, temp_dir: str) -> None:
-    """Wait until the driver ends or sends SIGTERM; then end its run.
+    """Wait until the driver ends; then end its run.
 
     That is to kill all processes that carry the run's token, and to remove its temporary folder.
+    A scheduler that ends a job sends SIGTERM to all its processes; this one waits for the driver.
     """
-    asked, asking = os.pipe()
-    os.set_blocking(asking, False)
-    signal.set_wakeup_fd(asking, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    waited_for = [asked]
-    try:
-        waited_for.append(os.pidfd_open(driver_pid))
-        select.select(waited_for, [], [])
-    except ProcessLookupError:
-        pass  # the driver has already ended
+    with contextlib.suppress(ProcessLookupError):  # the driver has already ended
+        select.select([os.pidfd_open(driver_pid)], [], [])
     kill_all(RUN_VARIABLE, run_token)
     shutil.rmtree(temp_dir, ignore_errors=True)
 

@@ -123,6 +123,13 @@ class ReplayRunner:
             ended = _cancelled(cause, lasted_s, played.result)
             self._start(played.request, ended, played.started_at)
 
+    def drop(self) -> list[Finished]:
+        """Return the running trials as stopped by the end of the budget."""
+        for number in self.phases():
+            self.cancel(number, Cause.BUDGET_ENDED)
+        dropped, self._running = self._running, []
+        return [Finished(request=played.request, result=played.result) for played in dropped]
+
     def close(self) -> None:
         """Drop the running trials."""
         self._running.clear()

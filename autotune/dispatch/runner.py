@@ -48,5 +48,11 @@ class Runner(Protocol):
     def cancel(self, number: int, cause: Cause) -> None:
         """Stop a running trial; `wait` returns it with the outcome `cancelled` and `cause`."""
 
+    def drop(self) -> list[Finished]:
+        """Return the trials that still run, as far as they came; for a run whose time is over.
+
+        It waits for nothing: their processes end with `close`.
+        """
+
     def close(self) -> None:
         """Kill the trials that still run and free their devices. Safe to call twice."""

@@ -112,7 +112,8 @@ class RunningTrial:
     """A trial between `submit` and its result. All times are on the runner's clock.
 
     Attributes:
-        started_at: when it was submitted.
+        asked_at: when `submit` was called, from which `give_up_after_s` counts.
+        started_at: when its slots were there; they wait for Ray to start.
         stopped: its result, when a deadline or a cancellation ended it; else None.
         kill_at: when to kill the ranks that still run; None: they may go on.
         ended_since: since when every rank has its result or has ended; None: some still work.
@@ -121,6 +122,7 @@ class RunningTrial:
 
     request: TrialRequest
     ranks: Sequence[RunningRank]
+    asked_at: float
     started_at: float
     stopped: TrialResult | None = None
     kill_at: float | None = None
@@ -131,6 +133,11 @@ class RunningTrial:
     def open_streams(self) -> dict[Any, RunningRank]:
         """The streams that have not ended, each with its rank."""
         return {rank.stream: rank for rank in self.ranks if rank.end is None}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any rank has entered its first phase."""
+        return any(rank.phase is not Phase.START for rank in self.ranks)
 
     def receive(self, rank: RunningRank, item: Item, now: float) -> None:
         """Record an item that the slot actor of `rank` yielded."""
@@ -143,6 +150,15 @@ class RunningTrial:
         """Record that the slot of `rank`, its node or Ray itself is lost."""
         rank.mark_lost(reason)
         self._plan_kill(rank, now)
+
+    def mark_unreported(self, rank: RunningRank, reason: str, now: float) -> None:
+        """Record that `rank` was to end and nothing answers for it.
+
+        A trial that had not begun then was not too slow: what should have started it is to blame.
+        """
+        if rank.phase is Phase.START:
+            self.stopped = None
+        self.mark_lost(rank, reason, now)
 
     def _plan_kill(self, rank: RunningRank, now: float) -> None:
         if rank.result is not None and rank.result.outcome is not Outcome.OK:
@@ -184,7 +200,7 @@ class RunningTrial:
 
     def _give_up_at(self) -> float:
         after_s = self.request.give_up_after_s
-        return math.inf if after_s is None else self.started_at + after_s
+        return math.inf if after_s is None else self.asked_at + after_s
 
     def _working(self) -> list[RunningRank]:
         return [rank for rank in self.ranks if rank.result is None and rank.end is None]

@@ -135,7 +135,7 @@ class SlotActor:
     def run(self, job: Job) -> Iterator[Item]:
         """Run a job: yield what its process yields, then its `RankExit`."""
         if self._server is not None:
-            self._server.restart_if_dead()
+            self._server.restart_if_unusable()
         job, drivers_log = self._localised(job), job.log
         Path(job.log).unlink(missing_ok=True)
         log, oom_kills, end = BoundedLog(Path(job.log)), host_oom_kills(), RankExit()

@@ -165,12 +165,12 @@ def test_a_dead_server_is_started_again(job, entries_importable):
         forks.import_modules(("antigravity_no_such_module", "cmd"))
         os.kill(forks._process.pid, signal.SIGKILL)
         forks._process.wait()
-        forks.restart_if_dead()
+        forks.restart_if_unusable()
         for module in ("this", "cmd"):
             with ForkedJob(forks.address, job("is_imported", module)) as forked:
                 assert next(forked.items(60.0)) is True
         before = forks._process
-        forks.restart_if_dead()
+        forks.restart_if_unusable()
         assert forks._process is before
 
 

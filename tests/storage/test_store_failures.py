@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -294,3 +295,28 @@ def test_a_home_folder_and_odd_names_are_paths(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     open_store("~/50% of #1?.db").close()
     assert (tmp_path / "50% of #1?.db").exists()
+
+
+def remove(file):
+    file.unlink()
+
+
+def replace(file):
+    shutil.copy(file, file.with_name("copy"))
+    file.with_name("copy").replace(file)
+
+
+@pytest.mark.parametrize(
+    ("accident", "happened"),
+    [(remove, "removed or moved"), (replace, "replaced by another file")],
+)
+def test_a_file_that_is_not_there_any_more_is_noticed(tmp_path, new_run, accident, happened):
+    """By the first write after it: the file at the store's path does not have it."""
+    file = tmp_path / "autotune.db"
+    store = open_store(str(file))
+    run = store.create_run(new_run())
+    _write(store, run.id, 1)
+    accident(file)
+    with pytest.raises(StoreError, match=f"was {happened} while it was written to"):
+        _write(store, run.id, 2)
+    store.close()
