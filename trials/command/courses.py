@@ -219,7 +219,8 @@ class _Measuring:
     @property
     def _accumulation(self) -> int:
         training = self._training
-        return max(1, round(training.backwards / max(1, training.steps)))
+        passes = training.backwards if training.loader is None else training.batches
+        return max(1, round(passes / max(1, training.steps)))
 
     def _windows(self, windows: list[Window]) -> Generator[None, None, bool]:
         """Measure until it is enough; return whether it stopped early.
@@ -284,7 +285,7 @@ class _Measuring:
 
 
 def _check_batch(training: Training, order: Order) -> None:
-    """Raise an error where an argument was to set the batch, and the loader has another one.
+    """Raise an error where a plan was to set the batch, and the loader has another one.
 
     Raises:
         InvalidPlanError: naming the argument, and what to do.
