@@ -183,6 +183,11 @@ class Changes:
         module.forward = root
         return root
 
+    @property
+    def is_in_autocast(self) -> bool:
+        """Whether what runs now computes in the plan's 16 bits."""
+        return self._autocast is not None
+
     def enter_autocast(self, device: torch.device) -> None:
         """Compute in the plan's 16 bits until the backward pass, unless the script does so."""
         if self._half is None or torch.is_autocast_enabled(device.type):

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -150,7 +151,9 @@ class _Measuring:
         self._first_step()
         yield from self._warm_up()
         windows: list[Window] = []
+        self._training.at_end = partial(self._report_short, windows)
         raced = yield from self._windows(windows)
+        self._training.at_end = None
         result, request = self._result(windows, raced=raced), self._order.diagnosis
         measured = result.measurement
         if request is not None and measured is not None and measured.throughput >= request.above:
@@ -160,6 +163,11 @@ class _Measuring:
             result = replace(result, diagnosis=diagnosis)
         self._training.wire.send(result)
         self._training.wait_to_be_killed()
+
+    def _report_short(self, windows: list[Window]) -> None:
+        """Report what was measured until the script ended, if it is enough for an interval."""
+        if len(windows) > 1:
+            self._training.wire.send(self._result(windows, raced=False))
 
     def _step_of(self, measurement: Measurement) -> Measured:
         training = self._training

@@ -6,6 +6,7 @@ has taken two steps, where a module is called.
 """
 
 import argparse
+import atexit
 import functools
 import inspect
 import json
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -42,9 +44,8 @@ from autotune.trials.profiling.parts import Part
 _COMPILER = "torch._dynamo.eval_frame"
 _SAFETENSORS = "safetensors.torch"
 _OPTIONS_VARIABLE = "AUTOTUNE_OPTIONS"
-_SOURCE = (
-    "_autotune_source"  # an attribute of iterators of training loaders, which tells them apart
-)
+# An attribute of iterators, which identifies the loader where that one is the training's.
+_SOURCE = "_autotune_source"
 
 
 def attach() -> Training:
@@ -58,9 +59,11 @@ def attach() -> Training:
         confine(order.scratch, order.home)
     changes.apply_to_process()
     training.likely_batches = partial(_likely_batches, training, order)
+    atexit.register(training.script_ends)
     _hook_loaders(training)
     _hook_optimizers(training)
     _hook_ddp(changes)
+    _hook_cross_entropy(changes)
     _hook_calls(training)
     if order.task is not Task.TRAIN:
         _hook_saving(training)
@@ -139,6 +142,19 @@ def _hook_ddp(changes: Changes) -> None:
         changes.apply_to_ddp(ddp)
 
     _replace(DistributedDataParallel, "__init__", made)
+
+
+def _hook_cross_entropy(changes: Changes) -> None:
+    """Compute the cross entropy of probabilities in fp32: CUDA refuses it under autocast."""
+    compute = functional.binary_cross_entropy
+
+    def in_fp32(given: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not changes.is_in_autocast:
+            return compute(given, target, *args, **kwargs)
+        with torch.autocast(given.device.type, enabled=False):
+            return compute(given.float(), target.float(), *args, **kwargs)
+
+    _replace(functional, "binary_cross_entropy", in_fp32)
 
 
 def _hook_calls(training: Training) -> None:

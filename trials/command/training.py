@@ -53,6 +53,7 @@ class Training:
         made_loaders: how the script made its loaders, by what draws their batches.
         reads_several_loaders: whether batches of more than one were read for one step.
         calls_model: whether a module is called; else `roots` has one that holds the parameters.
+        at_end: is called when the script ends by itself; None: nothing is.
         likely_batches: returns the sizes that arguments give to batches.
     """
 
@@ -77,6 +78,7 @@ class Training:
         self.likely_batches: Callable[[], Collection[int]] = tuple
         self.made_loaders = MadeLoaders()
         self.calls_model = True
+        self.at_end: Callable[[], None] | None = None
         self.is_observed = False
         self._counter = SampleCounter()
         self._fed_by: int | None = None  # what identifies the loader of this step's first batch
@@ -255,6 +257,11 @@ class Training:
     def saves(self) -> None:
         """Note that a checkpoint is saved."""
         self.interrupted = True
+
+    def script_ends(self) -> None:
+        """Note that the script has ended, in the process that began it."""
+        if self.at_end is not None:
+            self.at_end()
 
     def step_begins(self) -> None:
         """Note that an optimizer begins its step, in which it may ask for backward passes."""

@@ -8,6 +8,9 @@ import sys
 import pytest
 import yaml
 
+from autotune.trials.request import Protocol
+from autotune.trials.result import Outcome
+
 MODEL = "import torch\nfrom torch import nn\nmodel = nn.Linear(4, 1)\n"
 OPTIMIZER = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
 STEP = "    loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
@@ -178,3 +181,38 @@ def test_passes_of_two_optimizers_are_no_accumulation(observe, write):
     facts = observe("train.py")
     assert facts.batch_size == 8
     assert not any(re.search("accumulates", remark) for remark in facts.remarks)
+
+
+def test_script_that_ends_while_it_is_measured_has_a_result(trial, write):
+    """It comes from the windows until then."""
+    loop = (
+        "import time\nfor step in range(120):\n    time.sleep(0.01)\n"
+        "    loss = model(torch.randn(6, 4)).mean()\n"
+    )
+    write(MODEL, OPTIMIZER, loop, STEP)
+    protocol = Protocol(window_s=0.05, min_windows=1000, max_measure_s=30.0, max_warm_up_s=0.2)
+    result = trial("train.py", protocol=protocol)
+    assert result.outcome is Outcome.OK, result.error
+    assert not result.measurement.settled
+
+
+def test_cross_entropy_of_probabilities_is_computed_in_fp32(trial, write, capfd):
+    """CUDA refuses to compute it under autocast."""
+    noted = (
+        "from torch.overrides import TorchFunctionMode\n"
+        "class Noted(TorchFunctionMode):\n"
+        "    def __torch_function__(self, function, types, args=(), kwargs=None):\n"
+        "        if function.__name__ == 'binary_cross_entropy':\n"
+        "            print('entropy', args[0].dtype, torch.is_autocast_enabled('cpu'))\n"
+        "        return function(*args, **(kwargs or {}))\n"
+    )
+    loop = (
+        "loss_of = nn.BCELoss()\n"
+        "while True:\n    output = model(torch.randn(6, 4)).sigmoid()\n"
+        "    with Noted():\n        loss = loss_of(output, torch.ones_like(output))\n"
+    )
+    write(noted, MODEL, OPTIMIZER, loop, STEP)
+    assert trial("train.py", plan={"precision": "bf16"}).outcome is Outcome.OK
+    assert set(re.findall(r"entropy .*", capfd.readouterr().out)) == {
+        "entropy torch.float32 False"
+    }
