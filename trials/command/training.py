@@ -40,7 +40,7 @@ class Training:
         steps: optimizer steps so far; backward passes where the script updates weights by itself.
         samples: given by the loader so far; without one, taken by the first root.
         batches: given by the loader so far; of several that are read in turn, by the first.
-        calls: of the first root, with gradients on, so far.
+        calls: of the first root, with gradients on, so far; only where no loader feeds it.
         data_wait_s: waited for the loader so far.
         backwards: backward passes so far, without those that an optimizer asks for in its step.
         last_loss: of the latest backward pass, detached.
@@ -204,6 +204,8 @@ class Training:
                 self.wire.first_step()
         with self._failing_the_trial():
             root = self.changes.apply_to_model(outermost, module, self)
+            if self._counts_at_root and not self.roots and root.is_traced:
+                self._count_calls_before(outermost)
             self.roots.append(root)
             if self.is_observed:
                 root.look_at_autocast()
@@ -216,14 +218,25 @@ class Training:
     def forward_begins(self, root: Root, args: Any, kwargs: Any) -> None:
         """Note that a root is called with gradients on."""
         self.begins(Part.FORWARD)
-        if root is self.roots[0]:
-            self.calls += 1
-            if self._counts_at_root:
-                sizes = self.likely_batches()
-                self.samples += self._counter.samples_in((args, kwargs), sizes, None)
+        if self._counts_at_root and root is self.roots[0] and not root.is_traced:
+            self._count_call(args, kwargs)
         if self.inspect is not None:
             self.inspect(root, args, kwargs)
         self.changes.enter_autocast(root.device)
+
+    def _count_call(self, args: Any, kwargs: Any) -> None:
+        self.calls += 1
+        sizes = self.likely_batches()
+        self.samples += self._counter.samples_in((args, kwargs), sizes, None)
+
+    def _count_calls_before(self, outermost: nn.Module) -> None:
+        """Count calls where the compiler does not trace them: a count would be a guard."""
+
+        def count(module: nn.Module, args: Any, kwargs: Any) -> None:
+            if torch.is_grad_enabled():
+                self._count_call(args, kwargs)
+
+        outermost.register_forward_pre_hook(count, with_kwargs=True)
 
     def forward_without_gradients(self) -> None:
         """Note that a root is called with gradients off, as validation does."""

@@ -216,3 +216,21 @@ def test_cross_entropy_of_probabilities_is_computed_in_fp32(trial, write, capfd)
     assert set(re.findall(r"entropy .*", capfd.readouterr().out)) == {
         "entropy torch.float32 False"
     }
+
+
+def test_calls_of_a_model_that_the_script_compiles_are_counted_outside(
+    observe, trial, write, capfd
+):
+    """A count inside would be a guard, and compile the model anew in each step."""
+    loop = (
+        "model = torch.compile(model, backend='eager')\nstep = 0\n"
+        "while True:\n    loss = model(torch.randn(6, 4)).mean()\n    step += 1\n"
+        "    if step == 5:\n        from torch._dynamo.utils import counters\n"
+        "        print('graphs', counters['stats']['unique_graphs'], flush=True)\n"
+    )
+    write(MODEL, OPTIMIZER, loop, STEP)
+    assert observe("train.py").batch_size == 6
+    capfd.readouterr()
+    measured = trial("train.py").measurement
+    assert all(w.samples == 6 * w.steps for w in measured.windows)
+    assert "graphs 1" in capfd.readouterr().out
