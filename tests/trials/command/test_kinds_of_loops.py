@@ -96,7 +96,7 @@ def test_batch_that_no_argument_sets_is_set_in_the_loader(observe, trial, write,
     assert "lengths 20 50" in capfd.readouterr().out
 
 
-def test_exec_says_that_the_plans_batch_has_no_loader(home, write, tmp_path):
+def test_exec_tells_of_the_batch_and_that_it_has_no_loader(home, write, tmp_path):
     loop = "for (x,) in valid:\n    loss = model(x).mean()\n"
     write(MODEL, LOADER, OPTIMIZER, loop, STEP)
     binding = {"batch_size": "DataLoader(batch_size=12, sampler=RandomSampler)"}
@@ -112,6 +112,7 @@ def test_exec_says_that_the_plans_batch_has_no_loader(home, write, tmp_path):
         check=True,
         env=os.environ,
     )
+    assert "gives batches of 32 to the script's DataLoader(batch_size=12" in done.stderr
     assert "batch_size=32 is not in effect" in done.stderr
 
 
