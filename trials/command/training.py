@@ -188,7 +188,9 @@ class Training:
         return any(id(parameter) in self._owned for parameter in module.parameters())
 
     def _is_changed_by_script(self, module: nn.Module) -> bool:
-        """Whether backward passes changed the weights of a module that has no optimizer."""
+        """Whether weights of a module change between backward passes, with no optimizer."""
+        if not self.backwards:
+            return False  # nothing is trained yet; lazy modules may even have no weights
         trained = [p for p in module.parameters() if p.requires_grad]
         now = [float(p.detach().sum()) for p in trained]
         before = self._weights_before.setdefault(module, now)

@@ -51,7 +51,10 @@ def test_weights_changed_without_an_optimizer_are_trained(observe, trial, write)
 
 
 def test_passes_before_the_optimizer_is_made_are_not_the_training(observe, write):
-    first = "for _ in range(5):\n    model(torch.randn(3, 4)).mean().backward()\n"
+    first = (
+        "model = nn.LazyLinear(1)\n"
+        "for _ in range(5):\n    model(torch.randn(3, 4)).mean().backward()\n"
+    )
     loop = "while True:\n    loss = model(torch.randn(6, 4)).mean()\n"
     write(MODEL, first, OPTIMIZER, loop, STEP)
     facts = observe("train.py")
