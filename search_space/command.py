@@ -1,7 +1,7 @@
 """A command that trains, as the user types it, and how a plan changes its arguments."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -54,9 +54,32 @@ OUTPUT_FLAGS = (
     "--default_root_dir",
 )
 """Names that scripts give to folders which they write to."""
+_MADE_LOADER = re.compile(r"DataLoader\(batch_size=(\d+), sampler=(\w+)\)")
 _BINDABLE = ("batch_size", "accumulation")
 _ARGUMENT = re.compile(r"[-+]{0,2}[A-Za-z_][\w.-]*")
 _NOT_OF_TRAINING = re.compile("val|test")  # also in `eval`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeLoader:
+    """How a script makes a DataLoader; plans give their batch to those made as the training's is.
+
+    Attributes:
+        batch_size: that the script makes it with.
+        sampler: the name of the class that draws its samples.
+    """
+
+    batch_size: int
+    sampler: str
+
+    def __str__(self) -> str:
+        return f"DataLoader(batch_size={self.batch_size}, sampler={self.sampler})"
+
+    @classmethod
+    def parse(cls, text: str) -> "MadeLoader | None":
+        """Return what `str` gave, None for any other text."""
+        found = _MADE_LOADER.fullmatch(text)
+        return found and cls(batch_size=int(found[1]), sampler=found[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +88,8 @@ class Command:
 
     Attributes:
         argv: the program and its arguments.
-        bindings: knobs that arguments of the command set, each with the argument's name.
+        bindings: knobs that arguments of the command set, each with the argument's name; for the
+            batch it may be a `MadeLoader` as text.
         output_flags: further arguments that name a folder to write to.
     """
 
@@ -88,6 +112,21 @@ class Command:
     def flag_of(self, knob: str) -> str | None:
         """Return the argument that sets a knob, None where none is bound."""
         return dict(self.bindings).get(knob)
+
+    @property
+    def loaders(self) -> MadeLoader | None:
+        """How the script makes the loaders that get a plan's batch; None: an argument sets it."""
+        return MadeLoader.parse(self.flag_of("batch_size") or "")
+
+    def batch_sizes(self, known: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return the values of arguments with the names that scripts give to a batch.
+
+        Args:
+            known: values of arguments that the script has, beside those that are typed.
+        """
+        flags = (*BATCH_FLAGS, *self.named_like(BATCH_FLAGS, known=known))
+        given = (self.value_of(flag) or str(known.get(flag, "")) for flag in flags)
+        return tuple(int(text) for text in given if text.isdecimal())
 
     def bound(self, knob: str, flag: str) -> "Command":
         """Return the command with one more binding."""
@@ -130,7 +169,7 @@ class Command:
         """Return the command line under a plan: with the values of the knobs that it binds."""
         argv = self.argv
         for knob, flag in self.bindings:
-            if knob in plan:
+            if knob in plan and MadeLoader.parse(flag) is None:
                 argv = _with_argument(argv, flag, str(plan[knob]))
         return argv
 

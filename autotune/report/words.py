@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotune.clock import in_words
-from autotune.search_space.command import ACCUMULATION_FLAGS, BATCH_FLAGS, Command
+from autotune.search_space.command import ACCUMULATION_FLAGS, BATCH_FLAGS, Command, MadeLoader
 from autotune.search_space.plan import Value, spell
 from autotune.storage.location import locate
 from autotune.storage.records import RunRecord
@@ -189,7 +189,8 @@ def _measure_command(run: RunRecord, file: str) -> str:
     if command is None:
         return shlex.join(["autotune", "measure", run.new.workload_path, "--plan", file])
     found = (*BATCH_FLAGS, *ACCUMULATION_FLAGS)  # by themselves
-    binds = [f"{k}={flag}" for k, flag in command.bindings if flag not in found]
+    given = [(k, flag) for k, flag in command.bindings if MadeLoader.parse(flag) is None]
+    binds = [f"{k}={flag}" for k, flag in given if flag not in found]
     options = [word for bind in binds for word in ("--bind", bind)]
     options += [word for flag in command.output_flags for word in ("--output-flag", flag)]
     return shlex.join(["autotune", "measure", *options, "--plan", file, "--", *command.argv])

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
+from autotune.search_space.command import MadeLoader
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.blocks import repeated_blocks
 from autotune.trials.applying.checkpoints import keep_implementation
@@ -25,6 +26,8 @@ from autotune.trials.process_group import limit_device_memory
 
 _DEPTH = 3  # of objects inside of a dataset that are looked at for what a script may change
 _IMPLEMENTATIONS = ("foreach", "fused")
+MadeLoaders = weakref.WeakKeyDictionary[Any, MadeLoader]
+"""How a script made its loaders, by what draws their batches, which wrappers of loaders share."""
 
 
 class Changes:
@@ -33,10 +36,18 @@ class Changes:
     Args:
         plan: knobs that it leaves out stay as the script has them.
         memory_limit_bytes: the device memory that this process may reserve; None: all.
+        loaders: how the script makes those that get the plan's batch; None: none do.
     """
 
-    def __init__(self, plan: Plan, memory_limit_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        memory_limit_bytes: int | None = None,
+        loaders: MadeLoader | None = None,
+    ) -> None:
         self.plan = plan
+        self._loaders = loaders
+        self._num_loaders = 0  # that got the plan's batch
         self._memory_limit_bytes = memory_limit_bytes
         self._settings = contextlib.ExitStack()
         self._kept_workers: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
@@ -49,6 +60,24 @@ class Changes:
     def apply_to_process(self) -> None:
         """Enter the plan's process-wide settings, for as long as the process lives."""
         self._settings.enter_context(process_settings(self.plan))
+
+    def apply_to_batches(self, loader: DataLoader[Any], made: MadeLoader) -> None:
+        """Let a loader that has just been made give batches of the plan's size."""
+        if made != self._loaders or "batch_size" not in self.plan:
+            return
+        self._num_loaders += 1
+        size = int(self.plan["batch_size"])
+        loader.batch_sampler.batch_size = size  # type: ignore[union-attr]
+        vars(loader)["batch_size"] = size  # a loader refuses to be told later
+
+    def batch_problem(self) -> str | None:
+        """Return why the plan's batch is not in effect once the training has begun, or None."""
+        if self._loaders is None or self._num_loaders or "batch_size" not in self.plan:
+            return None
+        return (
+            f"the plan's batch_size={self.plan['batch_size']} is not in effect: the script makes "
+            f"no {self._loaders} any more; set the batch in the script"
+        )
 
     def begin_epoch(self, loader: DataLoader[Any]) -> None:
         """Apply the plan to a loader that is about to give batches, and keep its workers.
@@ -154,6 +183,11 @@ class Changes:
         module.forward = root
         return root
 
+    @property
+    def is_in_autocast(self) -> bool:
+        """Whether what runs now computes in the plan's 16 bits."""
+        return self._autocast is not None
+
     def enter_autocast(self, device: torch.device) -> None:
         """Compute in the plan's 16 bits until the backward pass, unless the script does so."""
         if self._half is None or torch.is_autocast_enabled(device.type):
@@ -172,6 +206,14 @@ class Changes:
         threads = self.plan.get("threads", torch.get_num_threads())
         if threads != torch.get_num_threads():
             torch.set_num_threads(int(threads))
+
+
+def made_loader(loader: DataLoader[Any]) -> MadeLoader | None:
+    """Return how a loader was made; None for one that makes its batches in a way of its own."""
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler:
+        return None
+    return MadeLoader(batch_size=batches.batch_size, sampler=type(batches.sampler).__name__)
 
 
 def _draw_seed_of_workers(loader: DataLoader[Any]) -> None:

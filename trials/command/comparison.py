@@ -23,7 +23,8 @@ from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.command.order import Order
 from autotune.trials.command.root import Root
-from autotune.trials.command.training import Training, plain
+from autotune.trials.command.samples import plain
+from autotune.trials.command.training import Training
 from autotune.trials.numerics.check import UNIT_ROUNDOFF, widest_class
 from autotune.trials.numerics.gaps import StepGaps, norms, worst_gaps
 from autotune.trials.numerics.judge import Yardstick, is_lost_in_rounding, judged
@@ -44,6 +45,8 @@ def comparing(training: Training, order: Order) -> Iterator[None]:
     began = time.perf_counter()
     training.wire.send(Phase.COMPARE)
     comparison = _Comparison(training, order.plan)
+    if not training.calls_model:
+        comparison.problem = "the script calls no module, so there are no passes to compare"
     training.inspect = comparison.before_call
     while len(comparison.taken) < COMPARED_STEPS and not comparison.problem:
         yield

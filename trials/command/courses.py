@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -150,7 +151,9 @@ class _Measuring:
         self._first_step()
         yield from self._warm_up()
         windows: list[Window] = []
+        self._training.at_end = partial(self._report_short, windows)
         raced = yield from self._windows(windows)
+        self._training.at_end = None
         result, request = self._result(windows, raced=raced), self._order.diagnosis
         measured = result.measurement
         if request is not None and measured is not None and measured.throughput >= request.above:
@@ -160,6 +163,11 @@ class _Measuring:
             result = replace(result, diagnosis=diagnosis)
         self._training.wire.send(result)
         self._training.wait_to_be_killed()
+
+    def _report_short(self, windows: list[Window]) -> None:
+        """Report what was measured until the script ended, if it is enough for an interval."""
+        if len(windows) > 1:
+            self._training.wire.send(self._result(windows, raced=False))
 
     def _step_of(self, measurement: Measurement) -> Measured:
         training = self._training
@@ -219,7 +227,8 @@ class _Measuring:
     @property
     def _accumulation(self) -> int:
         training = self._training
-        return max(1, round(training.backwards / max(1, training.steps)))
+        passes = training.backwards if training.loader is None else training.batches
+        return max(1, round(passes / max(1, training.steps)))
 
     def _windows(self, windows: list[Window]) -> Generator[None, None, bool]:
         """Measure until it is enough; return whether it stopped early.
@@ -284,7 +293,7 @@ class _Measuring:
 
 
 def _check_batch(training: Training, order: Order) -> None:
-    """Raise an error where an argument was to set the batch, and the loader has another one.
+    """Raise an error where a plan was to set the batch, and the loader has another one.
 
     Raises:
         InvalidPlanError: naming the argument, and what to do.

@@ -6,17 +6,21 @@ has taken two steps, where a module is called.
 """
 
 import argparse
+import atexit
 import functools
 import inspect
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -30,7 +34,7 @@ from wrapt import register_post_import_hook
 from autotune.search_space.command import Command
 from autotune.trials.command.changes import Changes
 from autotune.trials.command.courses import course_of
-from autotune.trials.command.order import Task, order_of
+from autotune.trials.command.order import Order, Task, order_of
 from autotune.trials.command.root import Root
 from autotune.trials.command.scratch import SAVED, confine
 from autotune.trials.command.training import Training
@@ -39,22 +43,27 @@ from autotune.trials.profiling.parts import Part
 
 _COMPILER = "torch._dynamo.eval_frame"
 _SAFETENSORS = "safetensors.torch"
-_FEEDS = "_autotune_feeds"  # an attribute of iterators of the training loader
+_OPTIONS_VARIABLE = "AUTOTUNE_OPTIONS"
+# An attribute of iterators, which identifies the loader where that one is the training's.
+_SOURCE = "_autotune_source"
 
 
 def attach() -> Training:
     """Hook into torch, as the order in this process's environment says."""
     order = order_of()
-    changes = Changes(order.plan, order.memory_limit_bytes)
+    changes = Changes(order.plan, order.memory_limit_bytes, order.command.loaders)
     wire = Wire(order.address, Path(order.home, order.command.script))
     training = Training(changes, wire, course_of(order))
     wire.report_uncaught()
     if order.scratch is not None:
         confine(order.scratch, order.home)
     changes.apply_to_process()
+    training.likely_batches = partial(_likely_batches, training, order)
+    atexit.register(training.script_ends)
     _hook_loaders(training)
     _hook_optimizers(training)
     _hook_ddp(changes)
+    _hook_cross_entropy(changes)
     _hook_calls(training)
     if order.task is not Task.TRAIN:
         _hook_saving(training)
@@ -64,24 +73,38 @@ def attach() -> Training:
     return training
 
 
+def _likely_batches(training: Training, order: Order) -> Collection[int]:
+    """Return the sizes that the plan, or else the script's arguments, give to batches."""
+    if order.command.flag_of("batch_size") is not None and "batch_size" in order.plan:
+        return (int(order.plan["batch_size"]),)
+    return order.command.batch_sizes(training.options)
+
+
 def _hook_loaders(training: Training) -> None:
+    make = DataLoader.__init__
     begin, following = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+
+    def made(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
+        make(loader, *args, **kwargs)
+        training.loader_made(loader)
 
     def iterate(loader: DataLoader[Any]) -> Any:
         feeds = training.iterates(loader)
         iterator = begin(loader)
-        setattr(iterator, _FEEDS, feeds)
+        setattr(iterator, _SOURCE, id(loader) if feeds else None)
         return iterator
 
     def take(iterator: Any) -> Any:
-        if not getattr(iterator, _FEEDS, False):
+        source = getattr(iterator, _SOURCE, None)
+        if source is None:
             return following(iterator)
         training.begins(Part.DATA)
         start = time.perf_counter()
         batch = following(iterator)
-        training.took_batch(batch, time.perf_counter() - start)
+        training.took_batch(batch, time.perf_counter() - start, source)
         return batch
 
+    _replace(DataLoader, "__init__", made)
     _replace(DataLoader, "__iter__", iterate)
     _replace(_BaseDataLoaderIter, "__next__", take)
 
@@ -98,7 +121,7 @@ def _hook_optimizers(training: Training) -> None:
     for kind in kinds:
         if issubclass(kind, Optimizer) and kind is not Optimizer:
             _replace(kind, "__init__", _with_implementation(kind, training.changes))
-    register_optimizer_step_pre_hook(lambda *_: training.begins(Part.OPTIMIZER))
+    register_optimizer_step_pre_hook(lambda *_: training.step_begins())
     register_optimizer_step_post_hook(lambda optimizer, args, kwargs: training.stepped(optimizer))
 
 
@@ -119,6 +142,19 @@ def _hook_ddp(changes: Changes) -> None:
         changes.apply_to_ddp(ddp)
 
     _replace(DistributedDataParallel, "__init__", made)
+
+
+def _hook_cross_entropy(changes: Changes) -> None:
+    """Compute the cross entropy of probabilities in fp32: CUDA refuses it under autocast."""
+    compute = functional.binary_cross_entropy
+
+    def in_fp32(given: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not changes.is_in_autocast:
+            return compute(given, target, *args, **kwargs)
+        with torch.autocast(given.device.type, enabled=False):
+            return compute(given.float(), target.float(), *args, **kwargs)
+
+    _replace(functional, "binary_cross_entropy", in_fp32)
 
 
 def _hook_calls(training: Training) -> None:
@@ -193,8 +229,10 @@ def _hook_arguments(training: Training, command: Command) -> None:
     """Note the options that the script's parser knows, and the values that it gives them.
 
     Not where a shell script starts it, which may keep what is added to the command for itself.
+    Processes that the script starts get them by the environment.
     """
     parse = argparse.ArgumentParser.parse_known_args
+    training.options.update(json.loads(os.environ.get(_OPTIONS_VARIABLE, "{}")))
 
     def noted(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
         parsed, rest = parse(parser, *args, **kwargs)
@@ -203,6 +241,8 @@ def _hook_arguments(training: Training, command: Command) -> None:
         for action in parser._actions:  # noqa: SLF001  nothing public lists them
             for option in action.option_strings:
                 training.options[option] = getattr(parsed, action.dest, None)
+        numbers = {k: v for k, v in training.options.items() if isinstance(v, int)}
+        os.environ[_OPTIONS_VARIABLE] = json.dumps(numbers)
         return parsed, rest
 
     _replace(argparse.ArgumentParser, "parse_known_args", noted)

@@ -219,6 +219,9 @@ def execute(command: Command, plan: Plan) -> None:
     argv = command.under(plan)
     if argv != command.argv:
         sys.stderr.write(f"autotune: the plan makes it `{shlex.join(argv)}`\n")
+    made, size = command.loaders, plan.values.get("batch_size")
+    if made is not None and size not in (None, made.batch_size):
+        sys.stderr.write(f"autotune: the plan gives batches of {size} to the script's {made}\n")
     order = Order(task=Task.TRAIN, plan=plan, command=command)
     sys.stdout.flush()
     sys.stderr.flush()

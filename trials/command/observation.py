@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
-from autotune.search_space.command import ACCUMULATION_FLAGS, BATCH_FLAGS, Command
+from autotune.search_space.command import ACCUMULATION_FLAGS, BATCH_FLAGS, Command, MadeLoader
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Value
 from autotune.trials.applying.blocks import repeated_blocks
@@ -31,37 +31,45 @@ from autotune.trials.probing.source import installed
 from autotune.trials.probing.varying import shapes_in
 
 _STEPS = 3  # optimizer steps that are looked at
-# Wrappers that cut parameters into parts, and what cannot be put into such a model from outside.
+# Wrappers that cut parameters into parts.
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
-_OF_WHOLE_MODELS = (
+# Knobs that change the modules that a script calls.
+_OF_MODULES = (
     "compile_mode",
     "compile_scope",
     "shape_padding",
     "precision",
     "memory_format",
     "activation_checkpointing",
-    "optimizer_impl",
 )
 _EXPORT = "; `autotune export RUN --for accelerate` writes it for a framework that builds it"
 _SHARDING = f"the script builds its model and optimizer by itself{_EXPORT}"
+_UNKNOWN_BATCH = (
+    "no argument is known to set it; if your command takes one, such as --batch_size=64, name it: "
+    "--bind batch_size=--batch_size"
+)
+_SEVERAL_LOADERS = (
+    "each step reads batches of several DataLoaders, and no argument is known to set theirs; "
+    "--bind batch_size=--NAME names one"
+)
 _RECORDED = "the script's own loop runs Python in every step, which a recording would leave out"
 
 
 def observe(training: Training, order: Order) -> Iterator[None]:
     """Look at a few steps, report the facts, and let the training rest."""
     batches, counter = [shapes_in(training.batch)], FlopCounterMode(display=False)
-    samples, backwards, waited_s = training.samples, training.backwards, training.data_wait_s
+    begun = _Counts(training)
     with counter:
         yield
-    counted = training.samples - samples
+    counted = training.samples - begun.samples
     for _ in range(_STEPS - 2):
         batches.append(shapes_in(training.batch))
         yield
     batches.append(shapes_in(training.batch))
-    taken, waited_s = training.samples - samples, training.data_wait_s - waited_s
-    accumulation = max(1, (training.backwards - backwards) // (_STEPS - 1))
+    taken, waited_s = training.samples - begun.samples, training.data_wait_s - begun.waited_s
+    accumulation = begun.accumulation_until_now()
     assert order.hardware is not None
-    batch_size = _batch_size(training, taken, accumulation)
+    batch_size = _batch_size(training, begun)
     command = _bound(order.command, training, batch_size, accumulation)
     facts = WorkloadFacts(
         command=command,
@@ -78,12 +86,35 @@ def observe(training: Training, order: Order) -> Iterator[None]:
         world_size=training.world_size,
         own_settings=_own_settings(training),
         held=tuple(_held(training, command)),
-        remarks=tuple(_remarks(training, accumulation)),
+        remarks=tuple(_remarks(training, command, accumulation)),
         imports=installed(set(sys.modules)),
         source_hash=_source_hash(order),
     )
     training.wire.send(_with_parts(facts, training))
     training.wait_to_be_killed()
+
+
+class _Counts:
+    """What was counted until a moment between two steps."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self.samples, self.waited_s = training.samples, training.data_wait_s
+        self.batches, self.calls = training.batches, training.calls
+        self.backwards = training.backwards
+
+    def accumulation_until_now(self) -> int:
+        """Return the batches of a step; without a loader its backward passes.
+
+        Several optimizers have backward passes of their own, which accumulate nothing.
+        """
+        training = self._training
+        if training.loader is not None:
+            passes = training.batches - self.batches
+        else:
+            passes = training.backwards - self.backwards
+            passes //= max(1, len(training.optimizers_stepped))
+        return max(1, passes // (_STEPS - 1))
 
 
 def _with_parts(facts: WorkloadFacts, training: Training) -> WorkloadFacts:
@@ -99,7 +130,8 @@ def _with_parts(facts: WorkloadFacts, training: Training) -> WorkloadFacts:
 def _with_optimizer(facts: WorkloadFacts, training: Training, model: nn.Module) -> WorkloadFacts:
     """Return the facts with the optimizer, and the implementations that it takes."""
     optimizer = training.optimizer
-    assert optimizer is not None
+    if optimizer is None:
+        return replace(facts, optimizer_class="the script's own update", own_step=True)
     taken = implementations(optimizer)
     return replace(
         facts,
@@ -122,7 +154,18 @@ def _bound(command: Command, training: Training, batch_size: int, accumulation: 
         flag = next(agreeing, None)
         if flag is not None and command.flag_of(knob) is None:
             command = command.bound(knob, flag)
+    made = _made_loader(training)
+    if command.flag_of("batch_size") is None and made is not None:
+        command = command.bound("batch_size", str(made))
     return command
+
+
+def _made_loader(training: Training) -> MadeLoader | None:
+    """Return how the script made the training's loader, or None."""
+    batches = getattr(training.loader, "batch_sampler", None)
+    if batches is None or training.reads_several_loaders:
+        return None
+    return training.made_loaders.get(batches)
 
 
 def _value(flag: str, command: Command, training: Training) -> str | None:
@@ -143,9 +186,15 @@ def _model(training: Training) -> nn.Module:
     return max(modules, key=lambda module: sum(p.numel() for p in module.parameters()))
 
 
-def _batch_size(training: Training, samples: int, accumulation: int) -> int:
+def _batch_size(training: Training, begun: _Counts) -> int:
+    """Return the samples of a batch; without a loader those of a call of the model."""
     size = getattr(training.loader, "batch_size", None)
-    return int(size or max(1, round(samples / ((_STEPS - 1) * accumulation))))
+    if training.loader is None:
+        num_batches = (training.calls - begun.calls) if training.calls_model else _STEPS - 1
+    else:
+        num_batches = training.batches - begun.batches
+    samples = training.samples - begun.samples
+    return int(size or max(1, round(samples / max(1, num_batches))))
 
 
 def _dataset_len(training: Training) -> int | None:
@@ -189,9 +238,16 @@ def _own_settings(training: Training) -> tuple[tuple[str, Value], ...]:
 
 def _held(training: Training, command: Command) -> Iterator[tuple[str, str]]:
     """Yield the knobs that keep their value under the command, with the reasons."""
-    root = training.roots[0]
     yield "sharding", _SHARDING
     yield "cuda_graph", _RECORDED
+    yield from _held_by_model(training)
+    yield from _held_by_loader(training, command)
+    if training.optimizer is None:
+        yield "optimizer_impl", "the script changes its weights by itself"
+
+
+def _held_by_model(training: Training) -> Iterator[tuple[str, str]]:
+    root = training.roots[0]
     if root.own_autocast is not None:
         name = str(root.own_autocast).removeprefix("torch.")
         yield "precision", f"the script computes under its own autocast to {name}"
@@ -199,10 +255,17 @@ def _held(training: Training, command: Command) -> Iterator[tuple[str, str]]:
         for knob in ("compile_mode", "compile_scope", "shape_padding"):
             yield knob, "the script compiles its model by itself"
     if (sharded := _sharded_by(root.outermost)) is not None:
-        for knob in _OF_WHOLE_MODELS:
+        for knob in (*_OF_MODULES, "optimizer_impl"):
             yield knob, f"the script shards its model by itself ({sharded})"
+    if not training.calls_model:
+        for knob in _OF_MODULES:
+            yield knob, "the script calls no module that holds what it trains"
+
+
+def _held_by_loader(training: Training, command: Command) -> Iterator[tuple[str, str]]:
     if command.flag_of("batch_size") is None:
-        yield "batch_size", "no argument is known to set it; --bind batch_size=--NAME names one"
+        several = training.reads_several_loaders
+        yield "batch_size", _SEVERAL_LOADERS if several else _UNKNOWN_BATCH
     if training.loader is None:
         for knob in ("workers", "prefetch", "pin_memory"):
             yield knob, "the training read no torch DataLoader"
@@ -219,8 +282,17 @@ def _is_compiled(module: nn.Module) -> bool:
     return any(getattr(each, "_compiled_call_impl", None) for each in module.modules())
 
 
-def _remarks(training: Training, accumulation: int) -> Iterator[str]:
+def _remarks(training: Training, command: Command, accumulation: int) -> Iterator[str]:
     names = training.optimizers_stepped
+    if command.loaders is not None:
+        yield (
+            "no argument is known to set the batch, so plans set it in the script's own "
+            f"{command.loaders}; --fix batch_size={command.loaders.batch_size} keeps it"
+        )
+    if training.optimizer is None:
+        yield "no optimizer of torch steps, so each backward pass is counted as a step"
+    if not training.calls_model:
+        yield "no module is called, so only what needs no module may vary"
     if len(names) > 1:
         yield (
             f"the command steps {len(names)} optimizers ({', '.join(names)}); a step is counted "
@@ -228,8 +300,10 @@ def _remarks(training: Training, accumulation: int) -> Iterator[str]:
         )
     if accumulation > 1:
         yield f"the command accumulates gradients over {accumulation} backward passes"
-    if training.loader is None:
+    if training.loader is None and training.calls_model:
         yield "no DataLoader feeds the training, so samples are those the model is called with"
+    elif training.loader is None:
+        yield "no DataLoader feeds the training, so each step is counted as one sample"
 
 
 def _source_hash(order: Order) -> str:

@@ -56,6 +56,7 @@ class Root:
         eager: the user's forward pass.
         tuned: the forward pass under the plan.
         plan: what it was changed by.
+        is_traced: whether the script's own compiler traces through it.
         own_autocast: the dtype of the user's own autocast in the first call, or None.
     """
 
@@ -72,6 +73,7 @@ class Root:
         self.module, self.outermost = module, outermost
         self.eager, self.tuned = eager, tuned
         self.plan, self._watcher = plan, watcher
+        self.is_traced = is_compiled_by_user(outermost)
         self._image_format = image_format(plan)
         self.device = next(module.parameters()).device
         kind = self.device.type

@@ -23,7 +23,7 @@ def with_model_facts(
         num_blocks=len(blocks),
         num_block_kinds=max(1, len(set(map(block_kind, blocks)))),
         block_class=" and ".join(dict.fromkeys(type(b).__name__ for b in blocks)) or None,
-        has_conv2d=any(isinstance(m, nn.Conv2d) for m in model.modules()),
+        has_conv2d=any(isinstance(m, nn.Conv2d | nn.ConvTranspose2d) for m in model.modules()),
         has_batch_norm=any(isinstance(m, _BatchNorm) for m in model.modules()),
         shared_across=parameter_of_two_parts(model, blocks),
     )

@@ -38,10 +38,10 @@ def test_argument_in_the_way_of_configuration_files_is_bound(observe, home):
 
 
 def test_option_of_a_script_inside_a_shell_script_is_not_bound(observe, home):
-    """What is added to the command may not reach it."""
+    """What is added to the command may not reach it; the loader of the script gets the batch."""
     (home / "train.sh").write_text(f"{sys.executable} train.py\n")
     facts = observe("train.sh", program="bash")
-    assert facts.command.flag_of("batch_size") is None
+    assert facts.command.flag_of("batch_size").startswith("DataLoader(")
 
 
 def test_accumulation_is_bound_only_where_its_name_says_so(observe):

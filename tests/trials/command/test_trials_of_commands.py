@@ -208,13 +208,13 @@ def test_model_that_the_script_compiles_is_compiled_as_without_hooks(trial, home
     text = (home / "train.py").read_text()
     compiled = "model = torch.compile(model, backend='eager')\naverage = "
     counted = (
-        "        step += 1\n        if step == 30:\n"
+        "        step += 1\n        if step == 5:\n"
         "            from torch._dynamo.utils import counters\n"
         "            print('graphs', counters['stats']['unique_graphs'], flush=True)\n"
     )
     text = text.replace("average = ", compiled).replace("        step += 1\n", counted)
     (home / "train.py").write_text(text)
-    plain = [sys.executable, "train.py", "--steps", "31"]
+    plain = [sys.executable, "train.py", "--steps", "6"]
     done = subprocess.run(plain, cwd=home, capture_output=True, text=True, check=True)
     assert trial("train.py").outcome is Outcome.OK
     expected = re.findall(r"graphs \d+", done.stdout)
