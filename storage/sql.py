@@ -10,7 +10,10 @@ from sqlalchemy.orm import Session
 
 from autotune.errors import NotFoundError, nearest
 from autotune.search_space.plan import Plan
+from autotune.storage.access import Audit, Tokens
 from autotune.storage.database import BUSY_S, Database
+from autotune.storage.jobs import Jobs
+from autotune.storage.lease import Lease
 from autotune.storage.location import locate
 from autotune.storage.naming import check_name, default_name, name_taken, no_such_run
 from autotune.storage.notes import Notes
@@ -92,12 +95,13 @@ class SqlStore:
             remember_knobs(session, new.baseline)
             return run_record(row, None, 0)
 
-    def find_unfinished(self, key: str) -> RunRecord | None:
-        """Return the latest running or interrupted run with this key."""
+    def find_unfinished(self, key: str, name: str | None = None) -> RunRecord | None:
+        """Return the running or interrupted run with this key, of this name or else the latest."""
         states = [state.value for state in UNFINISHED]
-        query = _run_query().where(RunRow.key == key, RunRow.state.in_(states)).limit(1)
+        query = _run_query().where(RunRow.key == key, RunRow.state.in_(states))
         with self._database.reading() as session:
-            return next(iter(_run_records(session, query)), None)
+            found = _run_records(session, query)
+        return next((run for run in found if run.name == name), next(iter(found), None))
 
     def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
         """Make the run `running` under a new driver and drop its trials that were in flight."""
@@ -259,6 +263,25 @@ class SqlStore:
     def notes(self) -> Notes:
         """What people wrote of runs and trials."""
         return Notes(self._database)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs of the search service."""
+        return Jobs(self._database)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens that the search service accepts."""
+        return Tokens(self._database)
+
+    @property
+    def audit(self) -> Audit:
+        """Who did what to the search service."""
+        return Audit(self._database)
+
+    def lease(self, process: str, address: str) -> Lease:
+        """Return the lease on the jobs, for a server of that `host:pid:start-time`."""
+        return Lease(self._database, process, address)
 
     def close(self) -> None:
         """Close the connections."""
