@@ -61,7 +61,9 @@ def _invalid_part(part: dict[str, Any]) -> str:
 
 def _http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)
-    return error_response(error.status_code, str(error.detail))
+    answer = error_response(error.status_code, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 def _bug(_: Request, error: Exception) -> JSONResponse:

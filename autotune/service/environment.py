@@ -1,5 +1,6 @@
 """The environment variables of a job: what programs need to run, and nothing of the server's."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +28,12 @@ KEPT = (
     "XDG_RUNTIME_DIR",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
+    "PGHOST",
+    "PGPORT",
+    "PGUSER",
+    "PGDATABASE",
+    "PGSSLMODE",
+    "PGPASSFILE",
 )
 KEPT_BEGINNINGS = ("LC_", "NCCL_", "OMP_", "MKL_", "TORCH_HOME", "HF_HOME", "NVIDIA_")
 """Variables that jobs inherit from the server. All others may hold secrets, and are left out."""
@@ -48,7 +55,7 @@ def job_environment(server: Mapping[str, str], passed: Sequence[str] = ()) -> di
 
 
 def storage_for_job(
-    url: str | None, location: Location, folder: Path
+    location: Location, folder: Path, server: Mapping[str, str] = os.environ
 ) -> tuple[str, dict[str, str]]:
     """Return the `--storage` of a job, and the variables that it needs.
 
@@ -56,18 +63,15 @@ def storage_for_job(
     machine.
 
     Args:
-        url: as the server got it.
-        location: what it stands for.
+        location: the store.
         folder: where to keep the file.
+        server: the server's environment, which may hold the password.
     """
-    if location.path is not None:
-        return str(location.path.absolute()), {}
-    password = location.url.password
-    if password is None:
-        return str(url), {}
+    password = location.password or server.get("PGPASSWORD")
+    if location.path is not None or password is None:
+        return location.without_password, {}
     file = folder / PASSWORD_FILE
     file.touch(mode=0o600)
-    escaped = str(password).replace("\\", r"\\").replace(":", r"\:")
+    escaped = password.replace("\\", r"\\").replace(":", r"\:")
     file.write_text(f"*:*:*:*:{escaped}\n")
-    bare = location.url.set(drivername="postgresql", password=None)
-    return bare.render_as_string(hide_password=False), {"PGPASSFILE": str(file)}
+    return location.without_password, {"PGPASSFILE": str(file)}

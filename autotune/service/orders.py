@@ -24,7 +24,7 @@ def order_for(
     """Return what a job's process is to run on the devices that the job has."""
     folder = settings.job_folder(job.id).resolve()
     storage, secrets = storage_for_job(
-        settings.storage, locate(settings.storage), settings.folder.resolve()
+        locate(settings.storage), settings.folder.resolve(), server_environment
     )
     return Order(
         command=_command(job, settings, folder, storage),

@@ -116,6 +116,7 @@ class JobProcess:
         # Read after the lock: whoever held it until a moment ago has written its exit code.
         ended = _read(self.folder / EXIT)
         if ended is not None and not locked:
+            self._bury()
             return Look(life=Life.ENDED, exit_code=int(ended["exit_code"]))
         if locked:
             told = _read(self.folder / PROCESS)
@@ -125,16 +126,31 @@ class JobProcess:
 
     def stop(self) -> None:
         """Send one Ctrl-C's worth: the job ends by itself and keeps what it has found."""
+        self._signal(signal.SIGTERM)
+
+    def stop_at_once(self) -> None:
+        """Send the second Ctrl-C's worth: the job leaves what it does; the store has the rest."""
+        self._signal(signal.SIGINT)
+
+    def _signal(self, number: int) -> None:
         process = self.look().process
         if process is not None and lives(process):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid_of(process), signal.SIGTERM)
+                os.kill(pid_of(process), number)
 
     def kill(self) -> bool:
         """Kill all processes of the job; False where some are left after ten seconds."""
         process = self.look().process
         session = None if process is None or not lives(process) else pid_of(process)
-        return kill_all(JOB_VARIABLE, str(self.folder), session)
+        is_done = kill_all(JOB_VARIABLE, str(self.folder), session)
+        if is_done:
+            self._bury()
+        return is_done
+
+    def _bury(self) -> None:
+        """Take the exit code of a child that is ending."""
+        if self._child is not None:
+            self._child.wait()
 
     def _is_locked(self) -> bool:
         try:

@@ -1,6 +1,6 @@
 """The routes of the service under `/api/v1/`: jobs come in, are watched, and can be cancelled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -103,10 +103,10 @@ class JobRoutes:
     async def submit(self, request: Request) -> dict[str, Any]:
         """Queue a run. A job that is sent again with its `key` is not queued twice."""
         token = require(Role.SUBMIT)
-        form = await read_form(request)
-        return await to_thread.run_sync(self._submit, token, form)
+        async with read_form(request) as form:
+            return await to_thread.run_sync(self._submit, token, form)
 
-    def _submit(self, token: TokenRecord, form: dict[str, Any]) -> dict[str, Any]:
+    def _submit(self, token: TokenRecord, form: Mapping[str, Any]) -> dict[str, Any]:
         submission = submission_of(form, self.settings.workloads)
         try:
             num_devices = self._check(submission.request, token)

@@ -28,8 +28,8 @@ TICK_S = 0.25
 """Seconds between two looks at the jobs."""
 BEAT_S = 3.0
 """Seconds between two signs of life of the server in charge."""
-STOP_S = 60.0
-"""Seconds that a job has to end after it was asked to; then it is killed."""
+HURRY_S, STOP_S = 30.0, 60.0
+"""Seconds after which a job that was asked to end gets the second Ctrl-C, and then is killed."""
 LATE_S, LATE_SHARE = 600.0, 0.5
 """A job is stopped when it is late by this much, and by this share of its budget."""
 MAX_STARTS = 5
@@ -95,17 +95,29 @@ class JobLoop:
 
     def _stop_if_due(self, job: JobRecord, process: JobProcess) -> None:
         if job.cancelled_at is not None:
-            process.stop()
-            if _seconds_since(job.cancelled_at) > STOP_S:
-                process.kill()
+            self._stop(process, _seconds_since(job.cancelled_at), is_idle=job.run_id is None)
             return
         late_s = _seconds_since(job.started_at) - job.new.budget_s
         patience_s = max(LATE_S, LATE_SHARE * job.new.budget_s)
         if late_s > patience_s:
             self._note_late(job, late_s)
-            process.stop()
-        if late_s > patience_s + STOP_S:
+            self._stop(process, late_s - patience_s, is_idle=job.run_id is None)
+
+    @staticmethod
+    def _stop(process: JobProcess, since_s: float, *, is_idle: bool) -> None:
+        """Let a job end that was first asked to `since_s` ago, in ever clearer words.
+
+        Args:
+            process: of the job.
+            since_s: in seconds.
+            is_idle: it has no run yet, and so nothing to keep.
+        """
+        if since_s > STOP_S:
             process.kill()
+        elif since_s > HURRY_S or (is_idle and since_s > TICK_S):
+            process.stop_at_once()
+        else:
+            process.stop()
 
     def _note_late(self, job: JobRecord, late_s: float) -> None:
         if job.id not in self._late:

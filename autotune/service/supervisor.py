@@ -71,7 +71,7 @@ def _take(lock: int) -> bool:
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a file of mode 600 that is there as a whole or not at all, whatever happens."""
     part = path.with_suffix(".part")
-    with open(part, "w", opener=_private) as file:  # noqa: PTH123  Path.open takes no opener
+    with open(part, "w", opener=_private) as file:
         file.write(json.dumps(document))
         file.flush()
         os.fsync(file.fileno())
@@ -83,7 +83,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _run(folder: Path, order: dict[str, Any]) -> int:
-    """Run the job's command; SIGTERM to this process is one Ctrl-C to the job."""
+    """Run the job's command, and return its exit code."""
     stopping = _Stopping()
     if order["cores"]:
         os.sched_setaffinity(0, order["cores"])
@@ -100,26 +100,39 @@ def _run(folder: Path, order: dict[str, Any]) -> int:
         except OSError as error:
             output.write(f"autotune: cannot start {order['command'][0]}: {error}\n".encode())
             return COULD_NOT_START
-    stopping.child = child
-    if stopping.is_asked:
-        child.send_signal(signal.SIGINT)
+    stopping.begin(child)
     return child.wait()
 
 
 class _Stopping:
-    """Passes the wish to stop on to the job, also where it comes before the job has started."""
+    """Passes the wish to stop on to the job, also where it comes before the job has started.
+
+    SIGTERM to this process is one Ctrl-C to the job, SIGINT the second. More are not sent: they
+    would disturb a job that ends already.
+    """
 
     def __init__(self) -> None:
-        self.is_asked = False
-        self.child: subprocess.Popen[bytes] | None = None
-        signal.signal(signal.SIGTERM, self._ask)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._num_wanted = self._num_sent = 0
+        signal.signal(signal.SIGTERM, lambda number, frame: self._want(1))
+        signal.signal(signal.SIGINT, lambda number, frame: self._want(2))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def _ask(self, number: int, frame: object) -> None:
-        if self.child is not None and not self.is_asked:
-            self.child.send_signal(signal.SIGINT)
-        self.is_asked = True
+    def begin(self, child: subprocess.Popen[bytes]) -> None:
+        """Tell the job, from now on, and of what was wanted before it started."""
+        self._child = child
+        self._send()
+
+    def _want(self, num: int) -> None:
+        self._num_wanted = max(self._num_wanted, num)
+        self._send()
+
+    def _send(self) -> None:
+        while self._child is not None and self._num_sent < self._num_wanted:
+            if self._num_sent:
+                time.sleep(POLL_S)  # two at one moment would count as one
+            self._num_sent += 1
+            self._child.send_signal(signal.SIGINT)
 
 
 def _end_others(folder: Path) -> None:

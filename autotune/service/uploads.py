@@ -2,12 +2,16 @@
 
 import json
 import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from fastapi import HTTPException, Request
-from starlette.datastructures import UploadFile
+from fastapi import Request
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
 from starlette.types import Message
 
 from autotune.errors import UsageError
@@ -33,28 +37,71 @@ class Submission:
             shutil.rmtree(self.workload, ignore_errors=True)
 
 
-async def read_form(request: Request, max_bytes: int = MAX_UPLOAD_BYTES) -> dict[str, Any]:
-    """Return the fields of a form, or a JSON body as its field `job`.
+@asynccontextmanager
+async def read_form(
+    request: Request, max_bytes: int = MAX_UPLOAD_BYTES
+) -> AsyncIterator[Mapping[str, Any]]:
+    """Give the fields of a form, or a JSON body as its field `job`.
 
     Nothing is read of a request that says to be too large, and no more than the limit of one that
-    does not say.
+    does not say. Its files are removed afterwards.
 
     Raises:
         HTTPException: with status 413 when it is too large.
         UsageError: when it is neither.
     """
-    limit = max_bytes + MAX_JOB_BYTES
+    limit = _Limit(request, max_bytes)
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(max_bytes)
-    limited = Request(request.scope, _limited(request, limit, max_bytes))
-    if not request.headers.get("content-type", "").startswith(FORM):
-        return {"job": (await limited.body()).decode(errors="replace")}
-    form = await limited.form(max_files=1, max_fields=2, max_part_size=MAX_JOB_BYTES)
-    return dict(form)
+    if declared.isdecimal() and int(declared) > limit.num_bytes:
+        raise limit.refusal
+    limited = Request(request.scope, limit.receive)
+    try:
+        if request.headers.get("content-type", "").startswith(FORM):
+            form = await limited.form(max_files=1, max_fields=2, max_part_size=MAX_JOB_BYTES)
+        else:
+            form = FormData({"job": (await limited.body()).decode(errors="replace")})
+    except (HTTPException, MultiPartException):
+        if limit.is_passed:
+            raise limit.refusal from None
+        raise
+    try:
+        yield form
+    finally:
+        await form.close()
 
 
-def submission_of(form: dict[str, Any], workloads: Path) -> Submission:
+class _Limit:
+    """Hands on a request's body up to a limit."""
+
+    def __init__(self, request: Request, max_bytes: int) -> None:
+        self._request = request
+        self._num_received = 0
+        self.num_bytes = max_bytes + MAX_JOB_BYTES
+        self.refusal = HTTPException(
+            413,
+            f"the upload is larger than {size_in_words(max_bytes)}; {GOES_ON}",
+            {"Connection": "close"},
+        )
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether more has come than the limit."""
+        return self._num_received > self.num_bytes
+
+    async def receive(self) -> Message:
+        """Return the next part of the body.
+
+        Raises:
+            MultiPartException: above the limit; the parser of forms then removes its files.
+        """
+        message = await self._request.receive()
+        self._num_received += len(message.get("body", b""))
+        if self.is_passed:
+            raise MultiPartException("too large")
+        return message
+
+
+def submission_of(form: Mapping[str, Any], workloads: Path) -> Submission:
     """Return what a form submits; its archive is unpacked into a new folder in `workloads`.
 
     Raises:
@@ -79,28 +126,6 @@ def submission_of(form: dict[str, Any], workloads: Path) -> Submission:
         submission.drop()
         raise
     return submission
-
-
-def _limited(request: Request, limit: int, max_bytes: int) -> Any:
-    received = 0
-
-    async def receive() -> Message:
-        nonlocal received
-        message = await request.receive()
-        received += len(message.get("body", b""))
-        if received > limit:
-            raise _too_large(max_bytes)
-        return message
-
-    return receive
-
-
-def _too_large(max_bytes: int) -> HTTPException:
-    return HTTPException(
-        413,
-        f"the upload is larger than {size_in_words(max_bytes)}; {GOES_ON}",
-        {"Connection": "close"},
-    )
 
 
 def _job_of(text: Any) -> JobRequest:
