@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Select, delete, func, insert, select, update
@@ -183,6 +183,23 @@ class SqlStore:
         """Return how many runs there are."""
         with self._database.reading() as session:
             return session.scalar(select(func.count()).select_from(RunRow)) or 0
+
+    def outcomes(self) -> dict[str, int]:
+        """Return how many trials of all runs have ended, by outcome."""
+        query = (
+            select(TrialRow.outcome, func.count())
+            .where(TrialRow.outcome.is_not(None))
+            .group_by(TrialRow.outcome)
+        )
+        with self._database.reading() as session:
+            return {str(row[0]): row[1] for row in session.execute(query)}
+
+    def num_trials_since(self, seconds: float) -> int:
+        """Return how many trials of all runs have ended in the last `seconds`."""
+        since = datetime.now(UTC) - timedelta(seconds=seconds)
+        query = select(func.count()).select_from(TrialRow).where(TrialRow.finished_at >= since)
+        with self._database.reading() as session:
+            return session.scalar(query) or 0
 
     def run(self, ref: str) -> RunRecord:
         """Return the run with this id or name, `last` for the newest.

@@ -64,7 +64,10 @@ def serve(
     from autotune.service.devices import find_devices  # noqa: PLC0415
     from autotune.service.running import run_server  # noqa: PLC0415
     from autotune.service.settings import DEFAULT_FOLDER, ServiceSettings  # noqa: PLC0415
+    from autotune.service.webhook import check_webhook  # noqa: PLC0415
 
+    if webhook is not None:
+        check_webhook(webhook)
     beside = Path.cwd() if location.path is None else location.path.absolute().parent
     settings = ServiceSettings(
         storage=storage,

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from starlette.types import ASGIApp
 
 from autotune.dashboard.app import build_app
-from autotune.dashboard.extras import Extras
+from autotune.dashboard.extras import Extras, Page
+from autotune.service.metrics import Metrics
+from autotune.service.pages.job import JobPage
+from autotune.service.pages.queue import QueuePage
 from autotune.service.routes import JobRoutes
 from autotune.service.settings import ServiceSettings
 from autotune.service.visitors import GuardedSource, Visitors
@@ -22,5 +25,14 @@ def make_service(settings: ServiceSettings, wake: Callable[[], None]) -> ASGIApp
     """
     source = GuardedSource(settings.storage)
     routes = JobRoutes(source=source, settings=settings, wake=wake)
-    extras = Extras(routers=(routes.router,))
+    queue, job = QueuePage(settings), JobPage(routes)
+    extras = Extras(
+        routers=(routes.router, Metrics(source, settings).router),
+        pages=(
+            Page(pattern=r"/queue/?", build=queue.page, title=lambda _: "Queue"),
+            Page(pattern=r"/jobs/([^/]+)/?", build=job.page, title=job.title),
+        ),
+        menu=(("Queue", "/queue"),),
+        callbacks=(queue.add_callbacks, job.add_callbacks),
+    )
     return build_app(source, Visitors(settings.storage).gate, SUMMARY, extras)

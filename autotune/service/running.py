@@ -14,6 +14,7 @@ from autotune.service.application import make_service
 from autotune.service.charge import take_charge
 from autotune.service.server import JobLoop, LoopThread
 from autotune.service.settings import ServiceSettings
+from autotune.service.webhook import Webhook
 from autotune.storage.sql import SqlStore, open_store
 
 
@@ -50,7 +51,7 @@ def run_server(
             is_lost.set()
             os.kill(os.getpid(), signal.SIGTERM)
 
-        thread = LoopThread(lambda: _open_loop(settings), lease.beat, lost)
+        thread = LoopThread(lambda: _open_loop(settings, address), lease.beat, lost)
         thread.start()
         try:
             serve(make_service(settings, thread.wake), listener, started)
@@ -64,6 +65,8 @@ def run_server(
         )
 
 
-def _open_loop(settings: ServiceSettings) -> tuple[SqlStore, JobLoop]:
+def _open_loop(settings: ServiceSettings, address: str) -> tuple[SqlStore, JobLoop]:
+    webhook = None if settings.webhook is None else Webhook(settings.webhook, address)
+    ended = (lambda job: None) if webhook is None else webhook.ended
     store = open_store(settings.storage)
-    return store, JobLoop(store, settings, ended=lambda job: None)
+    return store, JobLoop(store, settings, ended)
