@@ -131,7 +131,7 @@ class Audit:
     def add(self, who: str, action: str, about: str) -> None:
         """Keep what somebody did just now."""
         with self._database.writing() as session:
-            session.add(AuditRow(at=datetime.now(UTC), who=who, action=action, about=about))
+            session.add(audit_row(who, action, about))
 
     def latest(self, *, limit: int, offset: int = 0) -> list[AuditEntry]:
         """Return entries, newest first."""
@@ -141,6 +141,11 @@ class Audit:
                 AuditEntry(at=row.at, who=row.who, action=row.action, about=row.about)
                 for row in session.scalars(query)
             ]
+
+
+def audit_row(who: str, action: str, about: str) -> AuditRow:
+    """Return the row that keeps what somebody does just now."""
+    return AuditRow(at=datetime.now(UTC), who=who, action=action, about=about)
 
 
 def _token(row: TokenRow) -> TokenRecord:

@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from autotune.errors import NotFoundError
+from autotune.storage.access import audit_row
 from autotune.storage.database import Database
 from autotune.storage.job_records import JobEvent, JobRecord, JobState, NewJob
 from autotune.storage.tables import JobEventRow, JobRow, RunRow
@@ -18,6 +19,8 @@ UNFINISHED_JOBS = (JobState.QUEUED, JobState.RUNNING)
 
 class Jobs:
     """The jobs of a store. Every method is one transaction; not thread-safe.
+
+    What people do is kept in the audit by the same transaction.
 
     Args:
         database: open; for reading alone where nothing is to be changed.
@@ -67,10 +70,6 @@ class Jobs:
         query = _query().where(JobRow.state.in_(named)).order_by(JobRow.id.desc())
         with self._database.reading() as session:
             return _records(session, query.limit(limit).offset(offset))
-
-    def unfinished(self) -> list[JobRecord]:
-        """Return the jobs that are queued or running, oldest first."""
-        return self.jobs(states=UNFINISHED_JOBS)[::-1]
 
     def counts(self) -> dict[JobState, int]:
         """Return how many jobs there are in each state."""
@@ -135,6 +134,7 @@ class Jobs:
                     _note(session, job_id, JobState.CANCELLED.value, row.message)
                 else:
                     _note(session, job_id, "stopping", f"{who} asked to stop it")
+            session.add(audit_row(who, "cancel", row.run_name))
             session.flush()
             return _one(session, job_id)
 
@@ -162,6 +162,7 @@ def _add(session: Session, new: NewJob) -> JobRecord:
     session.flush()
     row.run_name = f"job-{row.id}"
     _note(session, row.id, JobState.QUEUED.value, f"queued by {new.owner}")
+    session.add(audit_row(new.owner, "submit", row.run_name))
     session.flush()
     return _one(session, row.id)
 

@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Select, delete, func, insert, select, update
@@ -44,7 +46,11 @@ NUMBERS_AT_ONCE = 10_000
 
 
 def open_store(
-    url: str | None = None, *, read_only: bool = False, busy_s: float = BUSY_S
+    url: str | None = None,
+    *,
+    read_only: bool = False,
+    busy_s: float = BUSY_S,
+    turns: AbstractContextManager[Any] | None = None,
 ) -> "SqlStore":
     """Open the store at a file or database URL; None means `autotune.db` in the working directory.
 
@@ -54,11 +60,12 @@ def open_store(
         url: a file, `sqlite:///file` or `postgresql://user@host/database`.
         read_only: for commands that only look.
         busy_s: seconds to wait for another writer before giving up.
+        turns: a lock that several writers of this process share; None: there is one.
 
     Raises:
         StoreError: when it cannot be opened, is not a store, or was written by a newer autotune.
     """
-    database = Database(locate(url), read_only=read_only, busy_s=busy_s)
+    database = Database(locate(url), read_only=read_only, busy_s=busy_s, turns=turns)
     try:
         prepare(database)
     except BaseException:

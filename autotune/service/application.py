@@ -12,18 +12,21 @@ from autotune.service.pages.queue import QueuePage
 from autotune.service.routes import JobRoutes
 from autotune.service.settings import ServiceSettings
 from autotune.service.visitors import GuardedSource, Visitors
+from autotune.storage.sql import SqlStore
 
 SUMMARY = "Jobs, and the runs, trials and plans that they made."
 
 
-def make_service(settings: ServiceSettings, wake: Callable[[], None]) -> ASGIApp:
+def make_service(settings: ServiceSettings, writer: SqlStore, wake: Callable[[], None]) -> ASGIApp:
     """Return the application.
 
     Args:
         settings: how jobs run.
+        writer: the store, opened by the settings; opening it for each job would take longer than
+            all the rest of a submission.
         wake: called when there is something new for the loop.
     """
-    source = GuardedSource(settings.storage)
+    source = GuardedSource(settings.storage, writer)
     routes = JobRoutes(source=source, settings=settings, wake=wake)
     queue, job = QueuePage(settings), JobPage(routes)
     extras = Extras(

@@ -114,7 +114,6 @@ class JobRoutes:
                 job = store.jobs.add(_new_job(submission, token, num_devices))
                 if not _is_its_own(job, submission):
                     submission.drop()  # an earlier request of the same key brought it
-                store.audit.add(token.name, "submit", job.run_name)
         except BaseException:
             submission.drop()
             raise
@@ -178,7 +177,6 @@ class JobRoutes:
             )
         with self.source.store_to_write() as store:
             cancelled = store.jobs.cancel(found.id, token.name)
-            store.audit.add(token.name, "cancel", found.run_name)
         self.wake()
         return cancelled
 

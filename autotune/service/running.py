@@ -15,7 +15,7 @@ from autotune.service.charge import take_charge
 from autotune.service.server import JobLoop, LoopThread
 from autotune.service.settings import ServiceSettings
 from autotune.service.webhook import Webhook
-from autotune.storage.sql import SqlStore, open_store
+from autotune.storage.sql import SqlStore
 
 
 def run_server(
@@ -43,7 +43,7 @@ def run_server(
     settings.folder.chmod(0o700)
     # uvicorn raises a signal again when it has ended; as an exception, it leads through `finally`.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with closing(open_store(settings.storage)) as store:
+    with closing(settings.open_store()) as store:
         lease = take_charge(store, address, say)
         is_lost = threading.Event()
 
@@ -54,7 +54,7 @@ def run_server(
         thread = LoopThread(lambda: _open_loop(settings, address), lease.beat, lost)
         thread.start()
         try:
-            serve(make_service(settings, thread.wake), listener, started)
+            serve(make_service(settings, store, thread.wake), listener, started)
         finally:
             thread.end()
             lease.give_back()
@@ -68,5 +68,5 @@ def run_server(
 def _open_loop(settings: ServiceSettings, address: str) -> tuple[SqlStore, JobLoop]:
     webhook = None if settings.webhook is None else Webhook(settings.webhook, address)
     ended = (lambda job: None) if webhook is None else webhook.ended
-    store = open_store(settings.storage)
+    store = settings.open_store()
     return store, JobLoop(store, settings, ended)

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 0.25
 """Seconds between two looks at the jobs."""
+REST_S = 0.05
+"""Seconds of rest after a look, so that many submissions at once are not slowed by looks."""
 BEAT_S = 3.0
 """Seconds between two signs of life of the server in charge."""
 HURRY_S, STOP_S = 30.0, 60.0
@@ -59,12 +61,9 @@ class JobLoop:
 
     def tick(self) -> None:
         """Look at each running job, and start those that wait and fit."""
-        jobs = self._store.jobs.unfinished()
-        for job in jobs:
-            if job.state is JobState.RUNNING:
-                self._watch(job)
-        if any(job.state is JobState.QUEUED for job in jobs):
-            self._start_waiting()
+        for job in self._store.jobs.jobs(states=[JobState.RUNNING]):
+            self._watch(job)
+        self._start_waiting()
 
     def _watch(self, job: JobRecord) -> None:
         if not on_this_machine(str(job.server)):
@@ -187,14 +186,12 @@ class JobLoop:
         self._ended(self._store.jobs.job(str(job.id)))
 
     def _start_waiting(self) -> None:
-        jobs = self._store.jobs.unfinished()
-        waiting = [_waiting(job) for job in jobs if job.state is JobState.QUEUED]
-        holding = [
-            _holding(job)
-            for job in jobs
-            if job.state is JobState.RUNNING and on_this_machine(str(job.server))
-        ]
+        running = self._store.jobs.jobs(states=[JobState.RUNNING])
+        holding = [_holding(job) for job in running if on_this_machine(str(job.server))]
         devices = self._settings.devices.ids
+        if len(devices) <= sum(len(job.devices) for job in holding):
+            return  # the queue, which may be long, need not be read
+        waiting = [_waiting(job) for job in self._store.jobs.jobs(states=[JobState.QUEUED])]
         for start in choose(waiting, holding, devices, self._limits(), time.time()):
             if self._store.jobs.claim(start.job_id, start.devices, self._server):
                 self._start(self._store.jobs.job(str(start.job_id)))
@@ -296,5 +293,6 @@ class LoopThread:
                 loop.tick()
             except StoreError as error:  # a database that restarts; jobs go on meanwhile
                 logger.warning("%s", error)
+            time.sleep(REST_S)
             self._wake.wait(TICK_S)
             self._wake.clear()

@@ -1,12 +1,16 @@
 """How a server runs jobs."""
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from autotune.service.devices import Devices
 from autotune.storage.job_records import JobRecord
+from autotune.storage.sql import SqlStore, open_store
 
 DEFAULT_FOLDER = "autotune-service"
 """The name of the folder of jobs, beside the store or in the working directory."""
@@ -26,6 +30,7 @@ class ServiceSettings:
         webhook: where to send a message when a job ends; None: nowhere.
         stand_in: returns the command to run in place of `autotune run`, given the job and its
             folder: for tests and benchmarks of the queue. None: `autotune run`.
+        turns: the lock by which the server's threads take turns in writing to the store.
     """
 
     storage: str | None
@@ -36,6 +41,11 @@ class ServiceSettings:
     passed: tuple[str, ...] = ()
     webhook: str | None = None
     stand_in: Callable[[JobRecord, Path], Sequence[str]] | None = None
+    turns: AbstractContextManager[Any] = field(default_factory=threading.Lock)
+
+    def open_store(self) -> SqlStore:
+        """Open the store for writing, in turns with the server's other threads."""
+        return open_store(self.storage, turns=self.turns)
 
     @property
     def workloads(self) -> Path:

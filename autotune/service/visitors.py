@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from anyio import to_thread
 
@@ -84,17 +85,23 @@ def require(role: Role) -> TokenRecord:
     return token
 
 
+@dataclass(frozen=True, slots=True)
 class GuardedSource(Source):
-    """A store that only visitors write to who may submit jobs."""
+    """A store that only visitors write to who may submit jobs.
+
+    Attributes:
+        writer: the store, open for writing in turns with the server's other threads.
+    """
+
+    writer: SqlStore
 
     @contextmanager
     def store_to_write(self) -> Iterator[SqlStore]:
-        """Open the store for what people write of it.
+        """Open the store for what visitors change.
 
         Raises:
             NotAllowedError: when the visitor's token only allows to look.
             StoreError: when the store cannot be written.
         """
         require(Role.SUBMIT)
-        with super().store_to_write() as store:
-            yield store
+        yield self.writer

@@ -85,8 +85,10 @@ class Caller:
 @pytest.fixture
 def caller(make_settings, with_tokens):
     """Call a server that starts nothing."""
-    app = make_service(make_settings(), lambda: None)
-    with TestClient(app, base_url=ADDRESS, follow_redirects=False) as client:
+    settings = make_settings()
+    writer = settings.open_store()
+    app = make_service(settings, writer, lambda: None)
+    with closing(writer), TestClient(app, base_url=ADDRESS, follow_redirects=False) as client:
         yield Caller(client)
 
 

@@ -96,6 +96,7 @@ def test_only_who_may_cancel_has_the_button(server, open_page, keep):  # noqa: F
     page = open_page(f"{address}/jobs/4?token=token-of-ann")
     page.get_by_role("button", name="Cancel the job").click()
     page.get_by_text("cancelled by ann while it waited").first.wait_for()
+    assert page.get_by_role("button", name="Cancel the job").count() == 0
     with closing(open_store(str(folder / "autotune.db"))) as store:
         assert store.jobs.job("4").state is JobState.CANCELLED
         assert store.audit.latest(limit=1)[0].who == "ann"

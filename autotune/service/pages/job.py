@@ -46,7 +46,6 @@ class JobPage:
                 dcc.Store(id="job-version", data=version),
                 dcc.Interval(id="job-pulse", interval=PULSE_MS, disabled=record.state in ENDED),
                 html.Div(found, id="job-found"),
-                _cancel_button(record),
             ]
         )
 
@@ -106,12 +105,13 @@ class JobPage:
                 _log(record, output),
             ]
         )
-        return record, shown, [record.state.value, record.run_id, len(events), size]
+        version = [record.state.value, record.cancelled_by, record.run_id, len(events), size]
+        return record, shown, version
 
 
 def _heading(job: JobRecord) -> Component:
     run = parts.link(f"run {job.run_name}", f"/runs/{job.run_id}") if job.run_id else None
-    return parts.title(job.shown_name, state_badge(job), run)
+    return parts.title(job.shown_name, state_badge(job), run, _cancel_button(job))
 
 
 def _conclusion(job: JobRecord) -> Component | None:
@@ -175,5 +175,6 @@ def _cancel_button(job: JobRecord) -> Component | None:
         id="job-cancel",
         color="red",
         variant="outline",
+        size="xs",
         disabled=job.cancelled_by is not None,
     )
