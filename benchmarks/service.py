@@ -3,7 +3,7 @@
     python benchmarks/service.py [--storage URL]
 
 Eight clients send 200 jobs at once to a server with four slots; then 40 more, and the queue is
-worked off, while the server is killed ten times. Jobs are `sleep 0.3` in place of `autotune run`,
+worked off, while the server is killed ten times. Jobs are `sleep 1` in place of `autotune run`,
 so that the queue is what is measured. Prints the times of submissions, and what was found wrong.
 """
 
@@ -30,7 +30,7 @@ from autotune.storage.job_records import ENDED
 from autotune.storage.sql import open_store
 
 NUM_CLIENTS, NUM_JOBS, NUM_LATE_JOBS, NUM_SLOTS, NUM_KILLS = 8, 200, 40, 4, 10
-JOB_S = 0.3
+JOB_S = 1.0
 # A job may start before one that came while the loop was choosing, and so was not seen.
 SEEN_S = 1.0
 

@@ -9,51 +9,26 @@
 It needs the standard library alone.
 """
 
-import http.client
 import json
 import os
-import ssl
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any
+from urllib.parse import quote, urlencode
 from uuid import uuid4
 
-from autotune.errors import (
-    AutotuneError,
-    NotAllowedError,
-    NotFoundError,
-    ServerError,
-    UsageError,
-)
+from autotune.errors import ServerError, UsageError
 from autotune.service.archives import pack
+from autotune.service.connection import LOST, Address, Body, Form, JsonBody, Tries, server_sent
 from autotune.service.request import JobRequest
 from autotune.service.tokens import SERVER_VARIABLE, read_token, token_file
 
-PREFIX = "/api/v1"
-TIMEOUT_S = 60.0
-"""Seconds to wait for the next bytes of an answer; a stream is never silent for that long."""
-RETRY_S = 0.2
-"""Seconds before the second try after a lost connection; each further one waits twice as long."""
-MAX_RETRY_S = 5.0
 PATIENCE_S = 5.0
 """Seconds for which a request is tried again."""
 WATCH_PATIENCE_S = 900.0
 """Seconds for which a watched job's server may be away."""
-CHUNK_BYTES = 2**16
-LOST = (OSError, http.client.HTTPException)
-"""What is raised when a connection cannot be made, or is lost."""
-ERRORS: dict[int, type[AutotuneError]] = {
-    400: UsageError,
-    401: NotAllowedError,
-    403: NotAllowedError,
-    404: NotFoundError,
-    413: UsageError,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +67,7 @@ class Client:
         *,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._server = _Address.of(server or os.environ.get(SERVER_VARIABLE))
+        self._server = Address.of(server or os.environ.get(SERVER_VARIABLE))
         self._token = token or read_token(token_file())
         self._patience_s = patience_s
 
@@ -151,10 +126,10 @@ class Client:
         request.check()
         body = json.dumps(request.to_dict())
         if on_server:
-            return self._json("POST", "/jobs", _JsonBody(body))
+            return self._json("POST", "/jobs", JsonBody(body))
         with tempfile.TemporaryFile() as archive:
             pack(place.folder, archive, exclude)
-            return self._json("POST", "/jobs", _Form(body, archive))
+            return self._json("POST", "/jobs", Form(body, archive))
 
     def jobs(self, states: Sequence[str] = (), limit: int = 100) -> list[dict[str, Any]]:
         """Return jobs, newest first: all, or those in some states."""
@@ -206,12 +181,12 @@ class Client:
             ServerError: when it is away for longer.
         """
         job_id = self.job(job)["id"]
-        place, tries = "", _Tries(patience_s)
+        place, tries = "", Tries(patience_s)
         while True:
             try:
                 for message, reached in self._stream(job_id, place):
                     place = reached
-                    tries = _Tries(patience_s)
+                    tries = Tries(patience_s)
                     yield message
                     if message.kind == "end":
                         return
@@ -229,96 +204,31 @@ class Client:
 
     def _stream(self, job_id: int, place: str) -> Iterator[tuple[JobMessage, str]]:
         headers = {"Last-Event-ID": place} if place else {}
-        with self._answer("GET", _path(job_id, "/stream"), None, headers) as answer:
-            for fields in _server_sent(answer):
+        with self._server.answer(
+            self._token, "GET", _path(job_id, "/stream"), headers=headers
+        ) as answer:
+            for fields in server_sent(answer):
                 place = fields.get("id", place)
                 yield _message(fields["event"], json.loads(fields["data"])), place
 
-    def _json(self, method: str, path: str, body: "_Body | None" = None) -> dict[str, Any]:
+    def _json(self, method: str, path: str, body: Body | None = None) -> dict[str, Any]:
         return dict(json.loads(self._text(method, path, body)))
 
-    def _text(self, method: str, path: str, body: "_Body | None" = None) -> str:
-        tries = _Tries(self._patience_s)
+    def _text(self, method: str, path: str, body: Body | None = None) -> str:
+        tries = Tries(self._patience_s)
         while True:
             try:
-                with self._answer(method, path, body, {}) as answer:
+                with self._server.answer(self._token, method, path, body) as answer:
                     return answer.read().decode()
             except LOST as error:
                 if not tries.wait():
                     raise ServerError(self._away(error)) from error
-
-    @contextmanager
-    def _answer(
-        self, method: str, path: str, body: "_Body | None", headers: Mapping[str, str]
-    ) -> Iterator[http.client.HTTPResponse]:
-        """Give the server's answer to a request.
-
-        Raises:
-            AutotuneError: what the server says, where it refuses.
-            OSError, HTTPException: when the connection is lost.
-        """
-        sent = {
-            "Authorization": f"Bearer {self._token}",
-            **headers,
-            **(body.headers if body else {}),
-        }
-        connection = self._server.connect()
-        try:
-            try:
-                parts = None if body is None else body.parts()
-                connection.request(method, self._server.path + PREFIX + path, parts, sent)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # the server may have refused without reading all; its answer says why
-            answer = connection.getresponse()
-            if answer.status >= 300:
-                raise _refusal(answer, self._server.text)
-            yield answer
-        finally:
-            connection.close()
 
     def _away(self, error: Exception) -> str:
         return (
             f"no server answers at {self._server.text} ({error}); check the address, and that "
             "`autotune serve` runs there"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Address:
-    text: str
-    is_tls: bool
-    host: str
-    port: int | None
-    path: str
-
-    @classmethod
-    def of(cls, text: str | None) -> "_Address":
-        if not text:
-            raise UsageError(
-                f"no server: name one with --server http://host:port, or in {SERVER_VARIABLE}"
-            )
-        try:
-            parts = urlsplit(text if "://" in text else f"http://{text}")
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host = None
-        if not host or parts.scheme not in {"http", "https"}:
-            raise UsageError(f"the server {text!r} is no address; write it like http://host:8060")
-        return cls(
-            text=text,
-            is_tls=parts.scheme == "https",
-            host=host,
-            port=port,
-            path=parts.path.rstrip("/"),
-        )
-
-    def connect(self) -> http.client.HTTPConnection:
-        if self.is_tls:
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(
-                self.host, self.port, timeout=TIMEOUT_S, context=context
-            )
-        return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,86 +289,8 @@ def _sendable(folder: Path) -> Path:
     return folder
 
 
-class _Tries:
-    """Waits longer and longer, until patience ends."""
-
-    def __init__(self, patience_s: float) -> None:
-        self._until = time.monotonic() + patience_s
-        self.num = 0
-
-    def wait(self) -> bool:
-        """Wait before another try; False when there should be none."""
-        pause = min(MAX_RETRY_S, RETRY_S * 2**self.num)
-        if time.monotonic() + pause > self._until:
-            return False
-        self.num += 1
-        time.sleep(pause)
-        return True
-
-
-class _JsonBody:
-    def __init__(self, text: str) -> None:
-        self._text = text.encode()
-        self.headers = {"Content-Type": "application/json"}
-
-    def parts(self) -> bytes:
-        return self._text
-
-
-class _Form:
-    """A form with a job and its archive, which is sent from the disk."""
-
-    def __init__(self, job: str, archive: IO[bytes]) -> None:
-        boundary = uuid4().hex
-        self._archive = archive
-        self._before = (
-            f'--{boundary}\r\nContent-Disposition: form-data; name="job"\r\n\r\n{job}\r\n'
-            f'--{boundary}\r\nContent-Disposition: form-data; name="archive"; '
-            'filename="workload.tar.gz"\r\nContent-Type: application/gzip\r\n\r\n'
-        ).encode()
-        self._after = f"\r\n--{boundary}--\r\n".encode()
-        size = len(self._before) + archive.seek(0, os.SEEK_END) + len(self._after)
-        self.headers = {
-            "Content-Type": f"multipart/form-data; boundary={boundary}",
-            "Content-Length": str(size),
-        }
-
-    def parts(self) -> Iterable[bytes]:
-        self._archive.seek(0)
-        yield self._before
-        while chunk := self._archive.read(CHUNK_BYTES):
-            yield chunk
-        yield self._after
-
-
-_Body = _JsonBody | _Form
-
-
 def _path(job: int | str, rest: str = "") -> str:
     return f"/jobs/{quote(str(job), safe='')}{rest}"
-
-
-def _refusal(answer: http.client.HTTPResponse, server: str) -> AutotuneError:
-    text = answer.read(CHUNK_BYTES).decode(errors="replace")
-    try:
-        said = str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        said = f"{server} answered {answer.status} {answer.reason}; is it a server of autotune's?"
-    return ERRORS.get(answer.status, ServerError)(said)
-
-
-def _server_sent(answer: http.client.HTTPResponse) -> Iterator[dict[str, str]]:
-    """Yield the fields of each server-sent event."""
-    fields: dict[str, str] = {}
-    for raw in answer:
-        line = raw.decode().rstrip("\r\n")
-        name, _, value = line.partition(":")
-        if name:
-            fields[name] = value.removeprefix(" ")
-        elif not line:
-            if "event" in fields:
-                yield fields
-            fields = {}
 
 
 def _message(kind: str, data: Any) -> JobMessage:

@@ -167,7 +167,7 @@ class JobLoop:
         if job.run_id is None:
             return "nothing was measured yet"
         run = self._store.run(str(job.run_id))
-        return f"{run.num_trials} trials are kept, {'and' if run.winner else 'without'} a plan"
+        return f"{run.num_trials} trials are kept, {'and' if run.winner else 'but without'} a plan"
 
     def _why_failed(self, job_id: int, code: int | None) -> str:
         said = last_message(self._process(job_id).output)

@@ -114,6 +114,29 @@ def test_a_real_job_from_the_command_to_the_plan(tmp_path, token):
         assert store.run("last").name == "job-1"
 
 
+def test_a_cancelled_job_keeps_what_it_found(tmp_path, client_of):
+    """Also one that was started by a server that was killed since."""
+    (tmp_path / "client").mkdir()
+    model = tmp_path / "client" / "model.py"
+    model.write_text(TINY)
+    with serving(tmp_path / "server", "--port", "0") as (server, address):
+        job = client_of(address).submit(model, folder=model.parent, budget="10m", knobs="threads")
+        number = job["id"]
+        wait_until(lambda: client_of(address).job(number)["run"] is not None)
+        wait_until(lambda: client_of(address).report(number)["outcomes"].get("ok"))
+        server.kill()
+        server.wait()
+    with serving(tmp_path / "server", "--port", "0") as (_, address):
+        client = client_of(address)
+        assert client.job(number)["state"] == "running"
+        assert client.cancel(number)["is_stopping"]
+        *_, last = client.watch(number)
+        assert (last.data["state"], last.data["exit_code"]) == ("cancelled", 130)
+        assert last.data["num_starts"] == 1
+        assert "trials are kept, and a plan" in last.text
+        assert "plan:" in client.plan(number)
+
+
 WAITS = "import sys, time\nprint('begun', flush=True)\ntime.sleep(120)\n"
 
 
