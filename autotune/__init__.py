@@ -15,9 +15,12 @@ from autotune.errors import (
     ClusterError,
     DiskFullError,
     InterruptedRunError,
+    NotAllowedError,
+    NotFoundError,
     NothingRanError,
     PlanError,
     ResourceError,
+    ServerError,
     StoreError,
     UsageError,
     WorkloadError,
@@ -34,19 +37,24 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
+    from autotune.service.client import Client
     from autotune.trials.applying.step import Step
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AutotuneError",
+    "Client",
     "ClusterError",
     "DiskFullError",
     "InterruptedRunError",
+    "NotAllowedError",
+    "NotFoundError",
     "NothingRanError",
     "Plan",
     "PlanError",
     "ResourceError",
+    "ServerError",
     "StoreError",
     "UsageError",
     "WorkloadError",
@@ -54,6 +62,15 @@ __all__ = [
     "load_plan",
     "prepare",
 ]
+
+
+def __getattr__(name: str) -> "Any":
+    """Import what most programs do not need, when it is asked for."""
+    if name == "Client":
+        from autotune.service.client import Client  # noqa: PLC0415  `import autotune` stays light
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_plan(path: "str | os.PathLike[str]") -> Plan:

@@ -3,11 +3,13 @@
 AutotuneError                exit code 1
 ├── UsageError               2   a command line, plan file or knob that autotune cannot follow
 │   ├── PlanError            2   a plan that names unknown knobs, values or versions
-│   └── NotFoundError        2   a run or trial that the store does not have
+│   ├── NotFoundError        2   a run, trial or job that the store does not have
+│   └── NotAllowedError      2   a token that does not allow what was asked
 ├── WorkloadError            3   the user's model.py is wrong; it has their traceback
 ├── NothingRanError          4   no plan could be run on this machine
 ├── ResourceError            5   the store, the cluster or a disk cannot be used
 │   ├── StoreError           5   the store cannot be opened, read or written
+│   ├── ServerError          5   a server of the search service cannot be reached
 │   ├── ClusterError         5   the Ray cluster cannot be started or reached
 │   └── DiskFullError        5   a trial has no room for what it writes
 ├── RegressionError          6   `autotune check` found more than its limits allow
@@ -37,7 +39,11 @@ class PlanError(UsageError):
 
 
 class NotFoundError(UsageError):
-    """The store has no such run or trial."""
+    """The store has no such run, trial or job."""
+
+
+class NotAllowedError(UsageError):
+    """A token of the search service is missing, or does not allow what was asked."""
 
 
 class WorkloadError(AutotuneError):
@@ -64,6 +70,10 @@ class ResourceError(AutotuneError):
 
 class StoreError(ResourceError):
     """The store cannot be opened, read or written."""
+
+
+class ServerError(ResourceError):
+    """A server of the search service cannot be reached, or cannot do what it was asked."""
 
 
 class ClusterError(ResourceError):

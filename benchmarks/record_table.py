@@ -25,8 +25,9 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 from drift import steady  # noqa: E402
 from grids import plans_of  # noqa: E402
 
+from autotune.agent.request import parse_budget  # noqa: E402
 from autotune.agent.spaces import this_machine  # noqa: E402
-from autotune.cli.parsing import parse_budget, parse_fixed  # noqa: E402
+from autotune.cli.parsing import parse_fixed  # noqa: E402
 from autotune.dispatch.clusters import LocalCluster  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
 from autotune.dispatch.table import Table, append_result, read_table, start_table  # noqa: E402

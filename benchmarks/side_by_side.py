@@ -21,8 +21,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 sys.path[:0] = [str(REPOSITORY)]
 
+from autotune.agent.request import parse_budget  # noqa: E402
 from autotune.agent.spaces import this_machine  # noqa: E402
-from autotune.cli.parsing import parse_budget  # noqa: E402
 from autotune.dispatch.clusters import LocalCluster  # noqa: E402
 from autotune.dispatch.ray_runner import RayRunner  # noqa: E402
 from autotune.search_space.space import Narrowing, build_space  # noqa: E402

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import typer
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIRouter
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -28,6 +28,7 @@ from autotune.search_space.knobs import BY_NAME, CATALOGUE, FAMILIES
 from autotune.search_space.knobs.knob import ANY_DEVICE, Effect, Knob, MeasuredOn, Numerics, Out
 from autotune.search_space.plan import Plan, Value, spell
 from autotune.search_space.site import Site
+from autotune.service.routes import JobRoutes
 
 REPOSITORY = Path(__file__).parents[1]
 _MADE_HERE = re.compile(r"^<!-- made here: (\w+) -->$", re.MULTILINE)
@@ -335,8 +336,17 @@ def _command(name: str, command: Any) -> str:
 
 def routes_page() -> str:
     """Return a table of the JSON API's routes, with what each returns."""
+    return _routes(Api(lambda: None).router)
+
+
+def job_routes_page() -> str:
+    """Return a table of the service's routes, with what each does."""
+    return _routes(JobRoutes(source=None, settings=None, wake=lambda: None).router)
+
+
+def _routes(router: APIRouter) -> str:
     rows = []
-    for route in Api(lambda: None).router.routes:
+    for route in router.routes:
         if isinstance(route, APIRoute) and route.include_in_schema:
             about = inspect.cleandoc(route.endpoint.__doc__ or "").splitlines()[0]
             rows.append((", ".join(sorted(route.methods)), f"`{route.path}`", _cell(about)))
@@ -376,5 +386,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "knobs": knobs_page,
     "commands": commands_page,
     "routes": routes_page,
+    "job_routes": job_routes_page,
     "errors": errors_page,
 }

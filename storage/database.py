@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,23 @@ class Database:
         location: where it is.
         read_only: nothing may be written, and nothing is created.
         busy_s: seconds to wait for another writer.
+        turns: a lock that the writers of one process share; None: there is one writer. SQLite
+            itself lets writers wait without an order, and for as long as others come.
 
     Raises:
         StoreError: when the file is missing and `read_only`, or the driver is not installed.
     """
 
     def __init__(
-        self, location: Location, *, read_only: bool = False, busy_s: float = BUSY_S
+        self,
+        location: Location,
+        *,
+        read_only: bool = False,
+        busy_s: float = BUSY_S,
+        turns: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.location = location
+        self._turns = turns or nullcontext()
         self.read_only = read_only
         if read_only and location.path is not None and not is_there(location.path):
             raise StoreError(
@@ -68,7 +76,7 @@ class Database:
         Raises:
             StoreError: when the file at its path is not the one that was opened, and written to.
         """
-        with self._transaction(self._writing) as session:
+        with self._turns, self._transaction(self._writing) as session:
             yield session
         self._check_file()
 

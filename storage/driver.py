@@ -27,6 +27,11 @@ def pid_of(driver: str) -> int:
     return int(driver.rsplit(":", 2)[1])
 
 
+def on_this_machine(driver: str) -> bool:
+    """Return whether the driver's process is, or was, on this machine."""
+    return driver.rsplit(":", 2)[0] == platform.node()
+
+
 def lives(driver: str) -> bool | None:
     """Return whether the driver's process still lives, None where it is on another machine.
 

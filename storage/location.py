@@ -31,6 +31,27 @@ class Location:
     path: Path | None
     shown: str
 
+    @property
+    def password(self) -> str | None:
+        """The password in the URL; None where there is none."""
+        told = self.url.password or self.url.query.get("password")
+        return None if told is None else str(told)
+
+    @property
+    def without_password(self) -> str:
+        """The value of `--storage` for the same database, without a password."""
+        if self.path is not None:
+            return str(self.path.absolute())
+        url = URL.create(
+            "postgresql",
+            username=self.url.username,
+            host=self.url.host,
+            port=self.url.port,
+            database=self.url.database,
+            query=self.url.query,
+        )
+        return url.difference_update_query(["password"]).render_as_string(hide_password=False)
+
 
 def locate(text: str | None) -> Location:
     """Read a `--storage` value: a file, a database URL, or None for `autotune.db` here.

@@ -61,10 +61,12 @@ class MemoryStore:
         )
         return self._record(run_id)
 
-    def find_unfinished(self, key: str) -> RunRecord | None:
-        """Return the latest running or interrupted run with this key."""
-        found = (r for r in self._latest_first() if r.new.key == key and r.state in UNFINISHED)
-        return next((self._record(run.id) for run in found), None)
+    def find_unfinished(self, key: str, name: str | None = None) -> RunRecord | None:
+        """Return the running or interrupted run with this key, of this name or else the latest."""
+        found = [r for r in self._latest_first() if r.new.key == key and r.state in UNFINISHED]
+        named = (run for run in found if run.name == name)
+        run = next(named, next(iter(found), None))
+        return None if run is None else self._record(run.id)
 
     def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
         """Make the run `running` under a new driver and drop its trials that were in flight."""

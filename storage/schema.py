@@ -10,8 +10,14 @@ from autotune.storage.database import Database
 
 VERSION_TABLE = "autotune_alembic_version"
 MIGRATIONS = Path(__file__).parent / "migrations"
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = tuple(f"{number:04}" for number in range(1, 12))
 """All revisions, oldest first. They are listed here as importing Alembic takes a while."""
+
+TABLES = frozenset(
+    {"runs", "trials", "windows", "plans", "knobs", "notes", "trend_points"}
+    | {"jobs", "job_events", "tokens", "audit", "servers"}
+)
+"""The names that a database must not have before autotune's tables are made in it."""
 
 ADVISORY_LOCK = 0x6175746F74756E65
 """PostgreSQL's key of the lock that migrations hold: the letters "autotune"."""
@@ -82,9 +88,7 @@ def _migrate(database: Database) -> None:
 
 
 def _check_free(connection: Connection, database: Database) -> None:
-    taken = {"runs", "trials", "windows", "plans", "knobs", "notes"} & set(
-        inspect(connection).get_table_names()
-    )
+    taken = TABLES & set(inspect(connection).get_table_names())
     if taken:
         raise StoreError(
             f"{database.location.shown} already has a table {min(taken)!r} of another program; "

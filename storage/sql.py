@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Select, delete, func, insert, select, update
@@ -10,7 +12,10 @@ from sqlalchemy.orm import Session
 
 from autotune.errors import NotFoundError, nearest
 from autotune.search_space.plan import Plan
+from autotune.storage.access import Audit, Tokens
 from autotune.storage.database import BUSY_S, Database
+from autotune.storage.jobs import Jobs
+from autotune.storage.lease import Lease
 from autotune.storage.location import locate
 from autotune.storage.naming import check_name, default_name, name_taken, no_such_run
 from autotune.storage.notes import Notes
@@ -42,7 +47,11 @@ NUMBERS_AT_ONCE = 10_000
 
 
 def open_store(
-    url: str | None = None, *, read_only: bool = False, busy_s: float = BUSY_S
+    url: str | None = None,
+    *,
+    read_only: bool = False,
+    busy_s: float = BUSY_S,
+    turns: AbstractContextManager[Any] | None = None,
 ) -> "SqlStore":
     """Open the store at a file or database URL; None means `autotune.db` in the working directory.
 
@@ -52,11 +61,12 @@ def open_store(
         url: a file, `sqlite:///file` or `postgresql://user@host/database`.
         read_only: for commands that only look.
         busy_s: seconds to wait for another writer before giving up.
+        turns: a lock that several writers of this process share; None: there is one.
 
     Raises:
         StoreError: when it cannot be opened, is not a store, or was written by a newer autotune.
     """
-    database = Database(locate(url), read_only=read_only, busy_s=busy_s)
+    database = Database(locate(url), read_only=read_only, busy_s=busy_s, turns=turns)
     try:
         prepare(database)
     except BaseException:
@@ -93,12 +103,13 @@ class SqlStore:
             remember_knobs(session, new.baseline)
             return run_record(row, None, 0)
 
-    def find_unfinished(self, key: str) -> RunRecord | None:
-        """Return the latest running or interrupted run with this key."""
+    def find_unfinished(self, key: str, name: str | None = None) -> RunRecord | None:
+        """Return the running or interrupted run with this key, of this name or else the latest."""
         states = [state.value for state in UNFINISHED]
-        query = _run_query().where(RunRow.key == key, RunRow.state.in_(states)).limit(1)
+        query = _run_query().where(RunRow.key == key, RunRow.state.in_(states))
         with self._database.reading() as session:
-            return next(iter(_run_records(session, query)), None)
+            found = _run_records(session, query)
+        return next((run for run in found if run.name == name), next(iter(found), None))
 
     def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
         """Make the run `running` under a new driver and drop its trials that were in flight."""
@@ -180,6 +191,23 @@ class SqlStore:
         """Return how many runs there are."""
         with self._database.reading() as session:
             return session.scalar(select(func.count()).select_from(RunRow)) or 0
+
+    def outcomes(self) -> dict[str, int]:
+        """Return how many trials of all runs have ended, by outcome."""
+        query = (
+            select(TrialRow.outcome, func.count())
+            .where(TrialRow.outcome.is_not(None))
+            .group_by(TrialRow.outcome)
+        )
+        with self._database.reading() as session:
+            return {str(row[0]): row[1] for row in session.execute(query)}
+
+    def num_trials_since(self, seconds: float) -> int:
+        """Return how many trials of all runs have ended in the last `seconds`."""
+        since = datetime.now(UTC) - timedelta(seconds=seconds)
+        query = select(func.count()).select_from(TrialRow).where(TrialRow.finished_at >= since)
+        with self._database.reading() as session:
+            return session.scalar(query) or 0
 
     def run(self, ref: str) -> RunRecord:
         """Return the run with this id or name, `last` for the newest.
@@ -265,6 +293,25 @@ class SqlStore:
     def trends(self) -> Trends:
         """What plans of workloads gave at each commit."""
         return Trends(self._database)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs of the search service."""
+        return Jobs(self._database)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens that the search service accepts."""
+        return Tokens(self._database)
+
+    @property
+    def audit(self) -> Audit:
+        """Who did what to the search service."""
+        return Audit(self._database)
+
+    def lease(self, process: str, address: str) -> Lease:
+        """Return the lease on the jobs, for a server of that `host:pid:start-time`."""
+        return Lease(self._database, process, address)
 
     def close(self) -> None:
         """Close the connections."""

@@ -63,8 +63,8 @@ class TrialStore(RunLog, Protocol):
             UsageError: when its name is taken, or reserved for the store.
         """
 
-    def find_unfinished(self, key: str) -> RunRecord | None:
-        """Return the latest running or interrupted run with this key."""
+    def find_unfinished(self, key: str, name: str | None = None) -> RunRecord | None:
+        """Return the running or interrupted run with this key, of this name or else the latest."""
 
     def resume_run(self, run_id: int, *, budget_s: float, driver: str) -> RunRecord:
         """Make the run `running` under a new driver and drop its trials that were in flight."""

@@ -253,6 +253,95 @@ class NoteRow(Base):
     changed_at: Mapped[datetime]
 
 
+class JobRow(Base):
+    """One job of the search service: a run that was submitted to it."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_state", "state"),)
+
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
+    )
+    key: Mapped[str] = mapped_column(String(255), unique=True)
+    run_name: Mapped[str] = mapped_column(String(255), unique=True)
+    name: Mapped[str | None] = mapped_column(String(255))
+    owner: Mapped[str] = mapped_column(String(255))
+    state: Mapped[str] = mapped_column(String(32))
+    priority: Mapped[int]
+    num_devices: Mapped[int]
+    budget_s: Mapped[float]
+    request: Mapped[dict[str, Any]]
+    devices: Mapped[list[Any]]
+    server: Mapped[str | None]
+    process: Mapped[str | None]
+    num_starts: Mapped[int]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    cancelled_by: Mapped[str | None] = mapped_column(String(255))
+    cancelled_at: Mapped[datetime | None]
+    exit_code: Mapped[int | None]
+    message: Mapped[str | None]
+
+
+class JobEventRow(Base):
+    """Something that happened to a job."""
+
+    __tablename__ = "job_events"
+    __table_args__ = (Index("ix_job_events_job_id", "job_id", "id"),)
+
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
+    )
+    job_id: Mapped[int] = mapped_column(BigInteger, ForeignKey("jobs.id"))
+    at: Mapped[datetime]
+    kind: Mapped[str] = mapped_column(String(32))
+    text: Mapped[str]
+
+
+class TokenRow(Base):
+    """A token that the search service accepts; `digest` stands in place of the token itself."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
+    )
+    name: Mapped[str] = mapped_column(String(255), unique=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    role: Mapped[str] = mapped_column(String(32))
+    max_devices: Mapped[int | None]
+    max_hours: Mapped[float | None]
+    created_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+
+class AuditRow(Base):
+    """What somebody did to the search service."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
+    )
+    at: Mapped[datetime]
+    who: Mapped[str] = mapped_column(String(255))
+    action: Mapped[str] = mapped_column(String(32))
+    about: Mapped[str]
+
+
+class ServerRow(Base):
+    """The server that is in charge of the jobs."""
+
+    __tablename__ = "servers"
+
+    role: Mapped[str] = mapped_column(String(32), primary_key=True)
+    process: Mapped[str]
+    address: Mapped[str]
+    beats: Mapped[int]
+    started_at: Mapped[datetime]
+
+
 class TrendPointRow(Base):
     """What a plan of a workload gave at one commit on one machine."""
 

@@ -317,7 +317,7 @@ class StoreContract:
         assert store.run(run.name).state is RunState.DONE
 
     def test_only_unfinished_runs_of_the_key_go_on(self, store: TrialStore) -> None:
-        """Running and interrupted runs are found, the latest first; done and failed are not."""
+        """Running and interrupted runs are found, one of a name or the latest; ended ones not."""
         runs = [store.create_run(make_run()) for _ in range(4)]
         states = (RunState.INTERRUPTED, RunState.RUNNING, RunState.DONE, RunState.FAILED)
         for run, state in zip(runs, states, strict=True):
@@ -326,6 +326,10 @@ class StoreContract:
         found = store.find_unfinished("key")
         assert found is not None
         assert found.id == runs[1].id
+        named = store.find_unfinished("key", runs[0].name)
+        assert named is not None
+        assert named.id == runs[0].id
+        assert store.find_unfinished("key", "of no run") == found
         assert store.find_unfinished("other") is None
 
     def test_resuming_drops_what_was_in_flight(self, store: TrialStore) -> None:

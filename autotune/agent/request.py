@@ -1,13 +1,17 @@
 """What `autotune run` was asked, and how it ended, as plain values."""
 
+import re
 from dataclasses import dataclass, field
 
 from autotune.agent.objectives.objective import Objective
 from autotune.agent.objectives.throughput import FASTEST
-from autotune.errors import ResourceError
+from autotune.errors import ResourceError, UsageError
 from autotune.search_space.space import Narrowing
 from autotune.search_space.target import Target
 from autotune.storage.records import RunRecord, TrialRecord
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_MIN_BUDGET_S = 10.0  # starting Ray and one short trial take about as long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +64,22 @@ class EndedRun:
     record: RunRecord
     trials: list[TrialRecord]
     failure: ResourceError | None = None
+
+
+def parse_budget(text: str) -> float:
+    """Return the seconds of a budget such as `90s`, `15m`, `1h30m` or `2h`.
+
+    Raises:
+        UsageError: when it is no duration, or shorter than `_MIN_BUDGET_S`.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if not text.strip() or match is None:
+        raise UsageError(f"--budget {text!r} is no duration; write it like 90s, 15m or 1h30m")
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    total = 3600 * hours + 60 * minutes + seconds
+    if total < _MIN_BUDGET_S:
+        raise UsageError(
+            f"--budget {text} is too short: start-up and one trial take about "
+            f"{_MIN_BUDGET_S:.0f} s; use 60s or more"
+        )
+    return total

@@ -156,7 +156,7 @@ def _open_run(
     store: SqlStore, request: TuneRequest, hardware: Hardware, space: Space
 ) -> RunRecord:
     key = _key(request, hardware, space)
-    unfinished = None if request.fresh else store.find_unfinished(key)
+    unfinished = None if request.fresh else store.find_unfinished(key, request.name)
     if unfinished is not None:
         _check_driver_is_gone(unfinished)
         return store.resume_run(unfinished.id, budget_s=request.budget_s, driver=this_driver())

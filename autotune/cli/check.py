@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.agent.request import parse_budget
 from autotune.cli.invocation import invocation_of
 from autotune.cli.options import AsJson, Bind, Fix, Model, OutputFlag, PlanToMeasure, Storage
 from autotune.cli.output import print_json, print_lines, print_table
-from autotune.cli.parsing import parse_budget, parse_fixed, parse_share
+from autotune.cli.parsing import parse_fixed, parse_share
 from autotune.errors import RegressionError, UsageError
 from autotune.export.formats import SUFFIXES
 from autotune.export.plan_file import load_plan_file

@@ -2,6 +2,7 @@
 
 import importlib.util
 import socket
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -48,7 +49,7 @@ def dashboard(
     ] = None,
 ) -> None:
     """Show the runs and trials of a store in the browser, while they run and afterwards."""
-    _check_installed()
+    check_installed("the dashboard", REQUIRED_PACKAGES, "dashboard")
     _check_token(token)
     location = locate(storage)
     # Imported after the checks above, as it takes half a second.
@@ -57,7 +58,7 @@ def dashboard(
 
     with listen(host, port) as listener:
         viewer_token = token_for(host, token)
-        address = f"http://{_host_in_url(host)}:{listener.getsockname()[1]}/"
+        address = f"http://{host_in_url(host)}:{listener.getsockname()[1]}/"
         serve(
             make_app(storage, viewer_token),
             listener,
@@ -69,12 +70,17 @@ def dashboard(
         )
 
 
-def _check_installed() -> None:
-    missing = [name for name in REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
+def check_installed(what: str, packages: Iterable[str], extra: str) -> None:
+    """Check that the packages of an extra are installed.
+
+    Raises:
+        UsageError: with the line that installs them.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"the dashboard needs packages that are not installed ({', '.join(missing)}); run: "
-            "pip install 'torch-autotune[dashboard]'"
+            f"{what} needs packages that are not installed ({', '.join(missing)}); run: "
+            f"pip install 'torch-autotune[{extra}]'"
         )
 
 
@@ -85,7 +91,8 @@ def _check_token(token: str | None) -> None:
         )
 
 
-def _host_in_url(host: str) -> str:
+def host_in_url(host: str) -> str:
+    """Return the host of the address that viewers open, for the one that a server listens on."""
     if host in {"0.0.0.0", "::"}:  # noqa: S104  the user asked for it
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host

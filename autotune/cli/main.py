@@ -7,20 +7,27 @@ from typing import NoReturn
 import psutil
 import typer
 
+from autotune.cli.cancel import cancel
 from autotune.cli.check import check
 from autotune.cli.dashboard import dashboard
 from autotune.cli.diagnose import diagnose
 from autotune.cli.doctor import doctor
 from autotune.cli.exec import exec_
 from autotune.cli.export import export
+from autotune.cli.fetch import fetch
 from autotune.cli.invocation import Invocation, split
+from autotune.cli.jobs import jobs
 from autotune.cli.measure import measure
 from autotune.cli.query import query
 from autotune.cli.run import run
 from autotune.cli.runs import runs
+from autotune.cli.serve import serve
 from autotune.cli.show import show
 from autotune.cli.space import space
+from autotune.cli.submit import submit
+from autotune.cli.token import token
 from autotune.cli.trials import trials
+from autotune.cli.watch import watch
 from autotune.errors import AutotuneError, WorkloadError
 
 app = typer.Typer(
@@ -45,6 +52,13 @@ for command in (
     export,
     dashboard,
     doctor,
+    serve,
+    token,
+    submit,
+    jobs,
+    watch,
+    cancel,
+    fetch,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 

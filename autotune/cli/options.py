@@ -60,6 +60,20 @@ WidestNumerics = Annotated[
 ]
 
 
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's number, or `last`.")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar="AUTOTUNE_SERVER",
+        show_envvar=True,
+        help="The address of a server.",
+        show_default=False,
+    ),
+]
+
+
 def check_one_format(*, as_json: bool, as_csv: bool) -> None:
     """Refuse `--json` together with `--csv`.
 

@@ -13,31 +13,10 @@ from autotune.errors import UsageError
 from autotune.search_space.knobs import Numerics
 from autotune.search_space.space import Narrowing
 
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _COUNT = re.compile(r"(\d+(?:[\d_,]*\d)?(?:\.\d+)?)\s*([kKMGB]?)")
 # The power of 1000 that a letter after a count stands for.
 _THOUSANDS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "B": 3}
-_MIN_BUDGET_S = 10.0  # starting Ray and one short trial take about as long
-
-
-def parse_budget(text: str) -> float:
-    """Return the seconds of a budget such as `90s`, `15m`, `1h30m` or `2h`.
-
-    Raises:
-        UsageError: when it is no duration, or shorter than `_MIN_BUDGET_S`.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if not text.strip() or match is None:
-        raise UsageError(f"--budget {text!r} is no duration; write it like 90s, 15m or 1h30m")
-    hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    total = 3600 * hours + 60 * minutes + seconds
-    if total < _MIN_BUDGET_S:
-        raise UsageError(
-            f"--budget {text} is too short: start-up and one trial take about "
-            f"{_MIN_BUDGET_S:.0f} s; use 60s or more"
-        )
-    return total
 
 
 def parse_size(text: str | None) -> int | None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autotune.agent.objectives.objective import ObjectiveName
 from autotune.agent.objectives.stored import objective_from
-from autotune.agent.request import EndedRun, TuneRequest
+from autotune.agent.request import EndedRun, TuneRequest, parse_budget
 from autotune.cli.conclusion import print_conclusion, print_verdict
 from autotune.cli.invocation import invocation_of
 from autotune.cli.live import RunScreen
@@ -27,12 +27,7 @@ from autotune.cli.options import (
     WidestNumerics,
 )
 from autotune.cli.output import print_json, print_lines
-from autotune.cli.parsing import (
-    parse_budget,
-    parse_narrowing,
-    parse_objective,
-    parse_size,
-)
+from autotune.cli.parsing import parse_narrowing, parse_objective, parse_size
 from autotune.cli.space import knob_rows, space_document
 from autotune.cli.stopping import NOTHING_MEASURED, Stop, stop_on_signals
 from autotune.clock import Budget, in_words

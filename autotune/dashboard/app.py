@@ -12,7 +12,8 @@ from starlette.types import ASGIApp
 from autotune import __version__
 from autotune.dashboard.api import PREFIX, Api
 from autotune.dashboard.delivery import add_delivery
-from autotune.dashboard.guard import Guard
+from autotune.dashboard.extras import NO_EXTRAS, Extras
+from autotune.dashboard.guard import Gate, Guard, gate_of
 from autotune.dashboard.optuna_pages import OPTUNA_PATHS, OptunaPages
 from autotune.dashboard.problems import add_handlers
 from autotune.dashboard.shell import add_pages
@@ -38,22 +39,38 @@ def make_app(url: str | None, token: str | None = None) -> ASGIApp:
         url: as for `open_store`. The store may be missing; pages then say so.
         token: what viewers must give; None: only viewers on this machine are answered.
     """
+    gate = None if token is None else gate_of(token)
+    return build_app(Source(url), gate, "Runs, trials and plans of a store. All routes only read.")
+
+
+def build_app(
+    source: Source, gate: Gate | None, summary: str, extras: Extras = NO_EXTRAS
+) -> ASGIApp:
+    """Return the application that shows the store of `source`, with what `extras` adds to it.
+
+    Args:
+        source: opens the store.
+        gate: which tokens are let in; None: only viewers on this machine are answered.
+        summary: a line for the page that documents the API.
+        extras: routes and pages of another program.
+    """
     app = FastAPI(
         title="autotune",
         version=__version__,
-        summary="Runs, trials and plans of a store. All routes only read.",
+        summary=summary,
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,
         redoc_url=None,
     )
     add_handlers(app)
-    source = Source(url)
     _add_docs(app)
+    for router in extras.routers:
+        app.include_router(router)
     app.include_router(Api(source).router)
     OptunaPages(source).add_to(app)
-    hashes = add_pages(app, source)
+    hashes = add_pages(app, source, extras)
     add_delivery(app)
-    return Guard(app, token=token, policy=_policy_by_path(hashes))
+    return Guard(app, gate=gate, policy=_policy_by_path(hashes))
 
 
 def _add_docs(app: FastAPI) -> None:

@@ -6,7 +6,8 @@ With a token, its cookie stops the same, as the browser does not send it to anot
 """
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import URL, MutableHeaders
@@ -28,18 +29,42 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Which tokens are let in.
+
+    Attributes:
+        admits: returns whether a text is a token that is valid now.
+        how: where to get one, for the message to those without.
+    """
+
+    admits: Callable[[str], Awaitable[bool]]
+    how: str
+
+
+def gate_of(token: str) -> Gate:
+    """Return the gate that lets in one token."""
+
+    async def admits(given: str) -> bool:
+        return hmac.compare_digest(given.encode(), token.encode())
+
+    return Gate(
+        admits=admits, how="open the address that `autotune dashboard` printed, with ?token=..."
+    )
+
+
 class Guard:
     """An ASGI application that passes allowed requests on to another one.
 
     Args:
         app: the application to guard.
-        token: what viewers must give; None where only this machine can connect.
+        gate: which tokens are let in; None: all requests to this machine by its own names are.
         policy: returns the Content-Security-Policy for a path.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str | None, policy: Callable[[str], str]) -> None:
+    def __init__(self, app: ASGIApp, *, gate: Gate | None, policy: Callable[[str], str]) -> None:
         self._app = app
-        self._token = token
+        self._gate = gate
         self._policy = policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,11 +75,11 @@ class Guard:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        refusal = self._refusal(Request(scope))
+        refusal = await self._refusal(Request(scope))
         await (refusal or self._app)(scope, receive, self._with_headers(scope["path"], send))
 
-    def _refusal(self, request: Request) -> Response | None:
-        if self._token is None and request.url.hostname not in LOOPBACK:
+    async def _refusal(self, request: Request) -> Response | None:
+        if self._gate is None and request.url.hostname not in LOOPBACK:
             return error_response(
                 403,
                 f"this server answers only requests to {', '.join(LOOPBACK)}, not to "
@@ -66,22 +91,23 @@ class Guard:
                 403,
                 "a page of another site sent this request; open the address directly instead",
             )
-        return None if self._token is None else self._check_token(self._token, request)
+        return None if self._gate is None else await self._check_token(self._gate, request)
 
-    def _check_token(self, token: str, request: Request) -> Response | None:
+    async def _check_token(self, gate: Gate, request: Request) -> Response | None:
         cookie = f"autotune_{request.url.port or 80}"
-        if _is(request.query_params.get("token"), token):
+        token = request.query_params.get("token")
+        if token is not None and await gate.admits(token):
             response = RedirectResponse(_without_token(request.url), 303)
             response.set_cookie(cookie, token, httponly=True, samesite="lax")
             return response
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         known = bearer if scheme.lower() == "bearer" else request.cookies.get(cookie)
-        if _is(known, token):
+        if known is not None and await gate.admits(known):
             return None
         return error_response(
             401,
-            "the request has no valid token; open the address that `autotune dashboard` printed, "
-            "with ?token=..., or send the token as `Authorization: Bearer ...`",
+            f"the request has no valid token; {gate.how}, or send the token as "
+            "`Authorization: Bearer ...`",
         )
 
     def _with_headers(self, path: str, send: Send) -> Send:
@@ -100,10 +126,6 @@ def _is_of_another_site(request: Request) -> bool:
         return True
     navigates = request.headers.get("sec-fetch-mode") == "navigate" and request.method == "GET"
     return request.headers.get("sec-fetch-site") in OTHER_SITES and not navigates
-
-
-def _is(given: str | None, token: str) -> bool:
-    return given is not None and hmac.compare_digest(given.encode(), token.encode())
 
 
 def _without_token(url: URL) -> str:

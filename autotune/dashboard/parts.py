@@ -15,8 +15,10 @@ STATE_COLOURS = {
     "interrupted": "yellow",
     "cancelled": "gray",
     "in flight": "blue",
+    "queued": "indigo",
+    "stopping": "yellow",
 }
-"""Colours of a run's states and a trial's outcomes; all others are failures, in red."""
+"""Colours of states of runs and jobs, and of trials' outcomes; others are failures, in red."""
 
 
 def title(text: str, *beside: Component | None) -> Component:

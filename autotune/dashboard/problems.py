@@ -7,7 +7,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from autotune.errors import AutotuneError, NotFoundError, StoreError, UsageError
+from autotune.errors import (
+    AutotuneError,
+    NotAllowedError,
+    NotFoundError,
+    ResourceError,
+    UsageError,
+)
 
 BUG_NOTE = "this is a bug in autotune; the traceback is in the output of `autotune dashboard`"
 
@@ -21,9 +27,11 @@ def status_of(error: AutotuneError) -> int:
     """Return the HTTP status for an error."""
     if isinstance(error, NotFoundError):
         return 404
+    if isinstance(error, NotAllowedError):
+        return 403
     if isinstance(error, UsageError):
         return 400
-    return 503 if isinstance(error, StoreError) else 500
+    return 503 if isinstance(error, ResourceError) else 500
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -53,7 +61,9 @@ def _invalid_part(part: dict[str, Any]) -> str:
 
 def _http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)
-    return error_response(error.status_code, str(error.detail))
+    answer = error_response(error.status_code, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 def _bug(_: Request, error: Exception) -> JSONResponse:

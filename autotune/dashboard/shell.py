@@ -4,8 +4,7 @@ import contextlib
 import functools
 import logging
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ from autotune.dashboard import parts
 from autotune.dashboard.api import PREFIX
 from autotune.dashboard.callbacks import callback_in_thread
 from autotune.dashboard.document import ASSETS, PageDocument, tab_title
+from autotune.dashboard.extras import NO_EXTRAS, Extras, Page
 from autotune.dashboard.pages import (
     compare,
     notes,
@@ -62,21 +62,6 @@ class _Server(FastAPIDashServer):
     websocket_capability = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """A kind of page.
-
-    Attributes:
-        pattern: of its addresses.
-        build: returns the page; takes the source, the visit and the groups of the pattern.
-        title: returns the heading; takes the source and the groups of the pattern.
-    """
-
-    pattern: str
-    build: Callable[..., Component]
-    title: Callable[..., str]
-
-
 PAGES = (
     Page(pattern=r"/", build=runs.page, title=lambda _: "Runs"),
     Page(pattern=r"/runs/([^/]+)/?", build=run.page, title=run.title),
@@ -87,10 +72,11 @@ PAGES = (
 )
 
 
-def add_pages(server: FastAPI, source: Source) -> list[str]:
+def add_pages(server: FastAPI, source: Source, extras: Extras = NO_EXTRAS) -> list[str]:
     """Add the pages to the server; return the hashes of their scripts for the security policy."""
+    pages = (*PAGES, *extras.pages)
     app = PageDocument(
-        title_of=functools.partial(title_at, source),
+        title_of=functools.partial(title_at, source, pages=pages),
         name="autotune",
         server=False,
         backend=_Server,
@@ -102,7 +88,7 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
         use_async=True,
     )
     app.init_app(server)
-    app.layout = _layout()
+    app.layout = _layout((*MENU, *extras.menu))
     in_browser = functools.partial(ClientsideFunction, "autotune")
     app.clientside_callback(
         in_browser("visit"),
@@ -122,14 +108,16 @@ def add_pages(server: FastAPI, source: Source) -> list[str]:
         Output("problem", "children"),
         Output("title", "data"),
         Input("visit", "data"),
-    )(functools.partial(_open_page, source))
+    )(functools.partial(_open_page, source, pages))
     for part in (run_answers, plan_section, notes, compare, query, runs, trends):
         part.add_callbacks(app, source)
+    for add_callbacks in extras.callbacks:
+        add_callbacks(app, source)
     return list(app.csp_hashes())
 
 
-def _layout() -> Component:
-    menu: list[Component] = [dcc.Link(name, href=href) for name, href in MENU]
+def _layout(entries: Sequence[tuple[str, str]]) -> Component:
+    menu: list[Component] = [dcc.Link(name, href=href) for name, href in entries]
     menu.append(parts.server_link("API", f"{PREFIX}/docs"))
     bar = dmc.Group(
         [
@@ -164,31 +152,31 @@ def _loading() -> Component:
 
 
 def _open_page(
-    source: Source, told: dict[str, Any] | None
+    source: Source, pages: Sequence[Page], told: dict[str, Any] | None
 ) -> tuple[Component, Component | None, str]:
     visit = Visit.of(told)
-    title = tab_title(title_at(source, visit.path))
+    title = tab_title(title_at(source, visit.path, pages))
     try:
-        return page_at(source, visit), None, title
+        return page_at(source, visit, pages), None, title
     except AutotuneError as error:
         return parts.placeholder("There is nothing to show."), parts.alert(str(error)), title
 
 
-def page_at(source: Source, visit: Visit) -> Component:
+def page_at(source: Source, visit: Visit, pages: Sequence[Page] = PAGES) -> Component:
     """Return the page at the address of a visit.
 
     Raises:
         NotFoundError: when there is no such page, run or trial.
     """
-    for page in PAGES:
+    for page in pages:
         if found := re.fullmatch(page.pattern, visit.path):
             return page.build(source, visit, *map(unquote, found.groups()))
     raise NotFoundError(f"there is no page {visit.path}; choose one from the menu above")
 
 
-def title_at(source: Source, path: str) -> str:
+def title_at(source: Source, path: str, pages: Sequence[Page] = PAGES) -> str:
     """Return the heading of the page at a path; `autotune` where there is none."""
-    for page in PAGES:
+    for page in pages:
         if found := re.fullmatch(page.pattern, path):
             with contextlib.suppress(AutotuneError):
                 return page.title(source, *map(unquote, found.groups()))
