@@ -1,6 +1,7 @@
 """`python -m autotune`: the same as the `autotune` command, also from a checkout."""
 
 import os
+import signal
 import sys
 from types import FrameType
 from typing import NoReturn
@@ -18,7 +19,12 @@ def main() -> NoReturn:
         handle_signals(_leave)
     from autotune.cli.main import main as run_command  # noqa: PLC0415  imports take a second
 
-    run_command()
+    try:
+        run_command()
+    finally:
+        # All is written; a scheduler's signal now would only spoil the exit code.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
