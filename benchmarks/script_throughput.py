@@ -9,11 +9,11 @@ of as many steps; the others give the throughput that a user gets.
 """
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import runpy
-import signal
 import statistics
 import struct
 import subprocess
@@ -25,7 +25,7 @@ from typing import Any
 
 STAMPS = "STEP_STAMPS"  # the variable that names the file of moments
 _AUTOTUNE = [sys.executable, "-m", "autotune"]
-_RUNS_S = 25.0  # for which a script trains under `exec` and by itself
+_RUNS_S = 15.0  # from its first step on for which a script trains under `exec` and by itself
 _SETTLED = 0.5  # share of its steps, the last ones, that are looked at
 
 
@@ -41,11 +41,13 @@ def main() -> None:
     plan = ["--plan", str(args.plan)]
     rows = []
     for _ in range(args.rounds):
-        row = _measured([], script, "baseline") | _measured(plan, script, "plan")
+        row = _measured([], script, "baseline")
+        row |= _measured(plan, script, "plan")
+        print(json.dumps(row), flush=True)
         row |= _trained([*_AUTOTUNE, "exec", *plan, "--", *script], "exec")
         row |= _trained(script, "plain")
         rows.append(row)
-        print(json.dumps({name: round(value, 4) for name, value in row.items()}), flush=True)
+        print(json.dumps(row), flush=True)
     for name in rows[0]:
         print(f"{name}: {statistics.median(row[name] for row in rows):.4f} in the median")
 
@@ -73,11 +75,12 @@ def _trained(command: list[str], name: str) -> dict[str, float]:
         process = subprocess.Popen(
             command, env={**os.environ, STAMPS: str(stamps)}, stdout=subprocess.DEVNULL
         )
-        try:
+        while process.poll() is None and not (stamps.exists() and stamps.stat().st_size):
+            time.sleep(0.1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_RUNS_S)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        process.kill()
+        process.wait()
         moments = _read(stamps)
     moments = moments[int(len(moments) * (1 - _SETTLED)) :]
     times = [b - a for a, b in itertools.pairwise(moments)]
