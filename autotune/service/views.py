@@ -9,7 +9,7 @@ from autotune.storage.job_records import JobEvent, JobRecord, JobState
 
 
 def job_view(job: JobRecord) -> dict[str, Any]:
-    """Return a job with `waited_s`, the seconds between its submission and its start, or now."""
+    """Return a job; `waited_s` is as in `waited_s` below, `run` the id of its run."""
     new = job.new
     request = {name: value for name, value in new.request.items() if name != WORKLOAD}
     return {
@@ -43,7 +43,7 @@ def workload_words(request: dict[str, Any]) -> str:
 
 
 def waited_s(job: JobRecord) -> float:
-    """Return the seconds that a job has waited, or had when it started or was cancelled."""
+    """Return the seconds from a job's submission to its latest start, to its end, or to now."""
     until = job.started_at or job.finished_at or datetime.now(UTC)
     return (until - job.created_at).total_seconds()
 

@@ -63,6 +63,22 @@ def test_a_folder_that_is_too_large_is_not_packed_to_its_end(tmp_path):
     assert into.tell() < 1_000_000
 
 
+HARMFUL = (
+    "above",
+    "above from below",
+    "absolute",
+    "link outside",
+    "link inside",
+    "hard link",
+    "device",
+    "pipe",
+    "no archive",
+    "no tar",
+    "cut off",
+    "empty",
+)
+
+
 @pytest.mark.parametrize(
     ("archive", "said"),
     [
@@ -79,6 +95,7 @@ def test_a_folder_that_is_too_large_is_not_packed_to_its_end(tmp_path):
         (packed()[:-20], "cannot be read"),
         (b"", "cannot be read"),
     ],
+    ids=HARMFUL,
 )
 def test_harmful_and_broken_archives_are_refused(tmp_path, archive, said):
     """Nothing appears outside of the folder."""

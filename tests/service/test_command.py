@@ -299,6 +299,14 @@ def test_a_token_file_that_others_may_read_is_refused(tmp_path):
     assert read_token(file) == "autotune_x"
 
 
+def test_the_package_offers_the_client():
+    """It is imported when it is asked for; other names are no attributes."""
+    assert autotune.Client is Client
+    assert "Client" in autotune.__all__
+    with pytest.raises(AttributeError, match="has no attribute 'Clint'"):
+        autotune.Clint  # noqa: B018  asked for
+
+
 def test_what_cannot_be_reached_is_named(tmp_path):
     """With what to check."""
     client = Client(f"http://127.0.0.1:{free_port()}", "token", patience_s=0.3)

@@ -11,7 +11,6 @@ from autotune.storage.driver import this_driver
 from autotune.storage.job_records import JobState, NewJob
 from autotune.storage.sql import open_store
 from autotune.storage.testing import make_run
-from tests.dashboard.conftest import browser, keep, open_page  # noqa: F401  fixtures
 from tests.service.test_command import serving
 
 OUTPUT = "job-2: model.py, 38,410 parameters\n   1     -      633.3     1.00    323 MiB  ok\n"
@@ -53,7 +52,7 @@ def server(tmp_path_factory):
         yield address.rstrip("/"), folder
 
 
-def test_the_queue_shows_all_jobs(server, open_page, keep):  # noqa: F811  fixtures
+def test_the_queue_shows_all_jobs(server, open_page, keep):
     """With their states, owners and what they concluded, and keeps itself up to date."""
     address, folder = server
     page = open_page(f"{address}/queue?token=token-of-lou")
@@ -71,7 +70,7 @@ def test_the_queue_shows_all_jobs(server, open_page, keep):  # noqa: F811  fixtu
     page.get_by_text("cancelled by eve while it waited").wait_for()
 
 
-def test_a_job_shows_what_it_does(server, open_page, keep):  # noqa: F811  fixtures
+def test_a_job_shows_what_it_does(server, open_page, keep):
     """Events, the end of the log, the run; what comes is added."""
     address, folder = server
     page = open_page(f"{address}/jobs/2?token=token-of-ann")
@@ -87,7 +86,7 @@ def test_a_job_shows_what_it_does(server, open_page, keep):  # noqa: F811  fixtu
     page.get_by_text("CONFIRMED at last").wait_for()
 
 
-def test_only_who_may_cancel_has_the_button(server, open_page, keep):  # noqa: F811  fixtures
+def test_only_who_may_cancel_has_the_button(server, open_page, keep):
     """The owner's click cancels a job that waits; who only looks has nothing to click."""
     address, folder = server
     page = open_page(f"{address}/jobs/4?token=token-of-lou")
@@ -103,7 +102,7 @@ def test_only_who_may_cancel_has_the_button(server, open_page, keep):  # noqa: F
     keep(page, "job-cancelled")
 
 
-def test_a_page_on_a_phone_is_no_wider_than_it(server, open_page, keep):  # noqa: F811  fixtures
+def test_a_page_on_a_phone_is_no_wider_than_it(server, open_page, keep):
     """Tables scroll inside."""
     address, _ = server
     viewport = {"width": 390, "height": 800}
@@ -115,13 +114,13 @@ def test_a_page_on_a_phone_is_no_wider_than_it(server, open_page, keep):  # noqa
         keep(page, name)
 
 
-def test_a_job_that_is_not_there_is_named(server, open_page):  # noqa: F811  fixtures
+def test_a_job_that_is_not_there_is_named(server, open_page):
     """In a message, not in a traceback."""
     page = open_page(f"{server[0]}/jobs/77?token=token-of-lou")
     page.get_by_text("there is no job '77'").wait_for()
 
 
-def test_who_only_looks_writes_no_notes(server, open_page):  # noqa: F811  fixtures
+def test_who_only_looks_writes_no_notes(server, open_page):
     """The message says what the token allows."""
     page = open_page(f"{server[0]}/runs/1?token=token-of-lou")
     page.get_by_label("Note").fill("mine")
