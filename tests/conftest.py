@@ -25,7 +25,7 @@ SCHEMAS = count(1)
 TESTS = Path(__file__).parent
 # Their files take longest. Begun first, they leave short files for the end, so that the processes
 # that share the tests are done at the same time.
-FIRST = ("trials", "dispatch", "dashboard", "cli", "test_docs.py", "examples")
+FIRST = ("trials", "dispatch", "dashboard", "service", "cli", "test_docs.py", "examples")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
