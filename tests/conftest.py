@@ -20,6 +20,7 @@ from autotune.dispatch.fork_client import LATER_IMPORTS, TRIAL_IMPORTS, ForkServ
 from autotune.dispatch.run_resources import RunResources
 from autotune.storage.sql import open_store
 from tests.brief_trials import brief_trials
+from tests.browser import browser, keep, open_page  # noqa: F401  fixtures of all tests
 
 SCHEMAS = count(1)
 TESTS = Path(__file__).parent

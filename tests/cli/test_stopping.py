@@ -27,6 +27,14 @@ ONE_TRIAL = "\nKNOBS = {'pause_s': [0.02, 0.01]}\n" + TINY.replace(
 COMMAND = [sys.executable, "-m", "tests.brief_trials", "run", "model.py", "--budget", "5m"]
 
 
+@pytest.fixture(autouse=True)
+def _no_nohup():
+    """Let SIGHUP end programs, also where the tests were started by nohup."""
+    users = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, users)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_before_the_first_trial_ends_the_run_at_once(number):
     """It interrupts whatever the run waits for, and says what follows."""

@@ -148,6 +148,7 @@ def test_the_plan_is_compared_with_any_other(h200_address, open_page, keep):
     values = page.locator("#plan-values")
     row = values.get_by_role("row", name=re.compile("^batch_size"))
     row.wait_for()
+    page.locator(".ag-row a").first.wait_for()  # the table below moves until it has its rows
     assert row.locator("td").all_inner_texts() == ["batch_size", "128", "64"]
     for option, heading, other in (
         ("trial 2", "Trial 2", "64"),

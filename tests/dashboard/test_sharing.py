@@ -139,6 +139,7 @@ def test_a_note_is_kept(site, folder, open_page, path, run, number):
 def test_the_whole_log_is_read_and_downloaded(site, open_page):
     """The page has its end, the file all of it."""
     page = open_page(f"{site}/runs/resnet50/trials/4")
+    page.get_by_role("heading", name="Measure it again").wait_for()
     with page.expect_download() as download:
         page.get_by_role("link", name="Download it").click()
     assert download.value.path().read_text().count("first line\n") == 5000
@@ -192,5 +193,5 @@ def test_a_study_of_optuna_keeps_its_address(folder, open_page):
     with serving(folder) as address:
         page = open_page(f"{address}dashboard/studies/2")
         page.get_by_text("Hyperparameter Importance").wait_for()
-        assert "resnet50" in page.locator("body").inner_text()
+        page.get_by_text("resnet50").first.wait_for()
         page.close()

@@ -18,7 +18,6 @@ from autotune.service.tokens import digest
 from autotune.storage.access import Role
 from autotune.storage.job_records import ENDED
 from autotune.storage.sql import open_store
-from tests.dashboard.conftest import browser, keep, open_page  # noqa: F401  fixtures
 
 TOKENS = {"lou": Role.LOOK, "ann": Role.SUBMIT, "sam": Role.SUBMIT, "eve": Role.ADMINISTER}
 ADDRESS = "http://box:8060"
