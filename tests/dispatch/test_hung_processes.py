@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.dispatch import ray_runner
-from autotune.dispatch.reaper import RUN_VARIABLE, find_processes
+from autotune.dispatch.reaper import RUN_VARIABLE, find_processes, is_stopped
 from autotune.trials.cause import Cause
 from autotune.trials.result import Outcome
 
@@ -22,11 +22,20 @@ def command_line(pid):
 def stop_slot_actor(runner):
     ours = find_processes(RUN_VARIABLE, runner._cluster.resources.token)
     (actor,) = [pid for pid in ours if command_line(pid).startswith("ray::SlotActor")]
-    os.kill(actor, signal.SIGSTOP)
+    stop(actor)
 
 
 def stop_fork_server(runner):
-    os.kill(runner._cluster._server._process.pid, signal.SIGSTOP)
+    stop(runner._cluster._server._process.pid)
+
+
+def stop(pid):
+    """Stop a process, and return once it has stopped, which takes it a moment."""
+    os.kill(pid, signal.SIGSTOP)
+    until = time.monotonic() + 10.0
+    while not is_stopped(pid):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def wait_for_capacity(runner):
