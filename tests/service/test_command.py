@@ -173,7 +173,7 @@ def test_a_watched_job_outlives_its_server(tmp_path, client_of):
     messages = []
     watcher = threading.Thread(target=lambda: messages.extend(client_of(address).watch(job["id"])))
     watcher.start()
-    wait_until(lambda: client.job(job["id"])["state"] == "running")
+    wait_until(lambda: any(message.kind == "output" for message in list(messages)))
     server.kill()
     server.wait()
     server = _start(script, tmp_path / "server", port)
