@@ -160,11 +160,9 @@ def lock_store_for_a_while(run):
 
 def fill_disk(run):
     """Fill the file system of the run's folder to its last byte."""
-    with (run.folder / "filler").open("wb", buffering=0) as file:
-        try:
-            while file.write(bytes(4096)) == 4096:  # a shorter write is a full disk, too
-                pass
-        except OSError:
+    filler = run.folder / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)) == 4096:  # a shorter write is a full disk, too
             pass
     return True
 

@@ -65,7 +65,7 @@ class Jobs:
         limit: int | None = None,
         offset: int = 0,
     ) -> list[JobRecord]:
-        """Return the jobs in these states, newest first."""
+        """Return the jobs in these states (by default in any), newest first."""
         named = [state.value for state in states]
         query = _query().where(JobRow.state.in_(named)).order_by(JobRow.id.desc())
         with self._database.reading() as session:

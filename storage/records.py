@@ -103,7 +103,7 @@ class Winner:
     remarks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values side by side, as tables and JSON have them."""
+        """Return all fields in one flat dict of JSON values, figures and speed-up included."""
         return {
             "plan": self.plan.values,
             "kept_baseline": self.kept_baseline,

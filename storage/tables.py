@@ -2,7 +2,7 @@
 
 import math
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from sqlalchemy import (
     JSON,
@@ -83,16 +83,19 @@ class Base(DeclarativeBase):
     }
 
 
+# SQLite numbers rows by itself only for INTEGER, which is 64 bits wide there.
+RowNumber = Annotated[
+    int, mapped_column(BigInteger().with_variant(Integer(), "sqlite"), primary_key=True)
+]
+
+
 class RunRow(Base):
     """One `autotune run`."""
 
     __tablename__ = "runs"
     __table_args__ = (Index("ix_runs_key", "key", "state"),)
 
-    # SQLite numbers rows by itself only for INTEGER, which is 64 bits wide there.
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
-    )
+    id: Mapped[RowNumber]
     name: Mapped[str] = mapped_column(String(255), unique=True)
     key: Mapped[str] = mapped_column(String(255))
     state: Mapped[str] = mapped_column(String(32))
@@ -259,9 +262,7 @@ class JobRow(Base):
     __tablename__ = "jobs"
     __table_args__ = (Index("ix_jobs_state", "state"),)
 
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
-    )
+    id: Mapped[RowNumber]
     key: Mapped[str] = mapped_column(String(255), unique=True)
     run_name: Mapped[str] = mapped_column(String(255), unique=True)
     name: Mapped[str | None] = mapped_column(String(255))
@@ -290,9 +291,7 @@ class JobEventRow(Base):
     __tablename__ = "job_events"
     __table_args__ = (Index("ix_job_events_job_id", "job_id", "id"),)
 
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
-    )
+    id: Mapped[RowNumber]
     job_id: Mapped[int] = mapped_column(BigInteger, ForeignKey("jobs.id"))
     at: Mapped[datetime]
     kind: Mapped[str] = mapped_column(String(32))
@@ -304,9 +303,7 @@ class TokenRow(Base):
 
     __tablename__ = "tokens"
 
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
-    )
+    id: Mapped[RowNumber]
     name: Mapped[str] = mapped_column(String(255), unique=True)
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     role: Mapped[str] = mapped_column(String(32))
@@ -321,9 +318,7 @@ class AuditRow(Base):
 
     __tablename__ = "audit"
 
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
-    )
+    id: Mapped[RowNumber]
     at: Mapped[datetime]
     who: Mapped[str] = mapped_column(String(255))
     action: Mapped[str] = mapped_column(String(32))
@@ -348,9 +343,7 @@ class TrendPointRow(Base):
     __tablename__ = "trend_points"
     __table_args__ = (Index("ix_trend_points_series", "workload", "machine", "plan_digest"),)
 
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True
-    )
+    id: Mapped[RowNumber]
     workload: Mapped[str]
     machine: Mapped[str] = mapped_column(String(32))
     hardware: Mapped[dict[str, Any]]

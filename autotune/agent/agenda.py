@@ -208,7 +208,7 @@ class Agenda:
 
     @property
     def _until_search_ends(self) -> tuple[float, Cause]:
-        """The seconds until no search trial may run, and the cause to give for ending one."""
+        """Seconds after which a running search trial is ended, and the cause that it ends with."""
         search_s = max(self._search_s, self._large_gain_s)
         ends_before = search_s < self._remaining_s
         return max(0.0, search_s), Cause.SEARCH_ENDED if ends_before else Cause.BUDGET_ENDED

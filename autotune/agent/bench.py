@@ -12,6 +12,7 @@ from autotune.agent.spaces import this_machine
 from autotune.dispatch.clusters import LocalCluster
 from autotune.errors import NothingRanError, UsageError, WorkloadError
 from autotune.search_space.facts import WorkloadFacts
+from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import NAMED_IN_FULL, build_space
 from autotune.search_space.target import Target
@@ -88,7 +89,7 @@ class Bench:
             UsageError: when the plan has an unknown knob or value.
         """
         folder = working_dir or Path.cwd()
-        self._cluster.start_probe(self._probe_request(target, folder))
+        self._cluster.start_probe(probe_request(target, self.hardware, self._seed, folder))
         self._runner.start()
         facts = self._cluster.facts(PROBE_TIMEOUT_S)
         check_ranks(facts, self.num_ranks)
@@ -123,16 +124,6 @@ class Bench:
             raise NothingRanError(_describe_failure(result))
         return result
 
-    def _probe_request(self, target: Target, working_dir: Path) -> ProbeRequest:
-        return ProbeRequest(
-            workload_path=str(target.path),
-            working_dir=str(working_dir),
-            hardware=self.hardware,
-            seed=self._seed,
-            command=target.command,
-            arguments=target.arguments,
-        )
-
     def _trial_request(self, subject: Subject, diagnosis: DiagnosisRequest | None) -> TrialRequest:
         return TrialRequest(
             number=self._num_measured,
@@ -156,6 +147,20 @@ class Bench:
     def __exit__(self, *exception: object) -> None:
         """End all processes."""
         self._exit_stack.close()
+
+
+def probe_request(
+    target: Target, hardware: Hardware, seed: int, working_dir: Path | None = None
+) -> ProbeRequest:
+    """Return what the probe is asked about a target, by default in the current folder."""
+    return ProbeRequest(
+        workload_path=str(target.path),
+        working_dir=str(working_dir or Path.cwd()),
+        hardware=hardware,
+        seed=seed,
+        command=target.command,
+        arguments=target.arguments,
+    )
 
 
 def check_ranks(facts: WorkloadFacts, num_ranks: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.agent.bench import PROBE_TIMEOUT_S, check_ranks, new_log_dir
+from autotune.agent.bench import PROBE_TIMEOUT_S, check_ranks, new_log_dir, probe_request
 from autotune.agent.observer import Observer
 from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
 from autotune.agent.request import EndedRun, TuneRequest
@@ -25,7 +25,6 @@ from autotune.storage.driver import lives, pid_of, this_driver
 from autotune.storage.mirror import MirroredLog
 from autotune.storage.records import NewRun, RunRecord, RunState
 from autotune.storage.sql import SqlStore, open_store
-from autotune.trials.request import ProbeRequest
 
 if TYPE_CHECKING:
     from autotune.agent.search import Search
@@ -42,7 +41,7 @@ def look_at(
     """
     hardware = this_machine(num_ranks)
     with _local_cluster(hardware, target) as cluster:
-        cluster.start_probe(_probe_request(target, hardware, seed))
+        cluster.start_probe(probe_request(target, hardware, seed))
         facts = cluster.facts(PROBE_TIMEOUT_S)
     check_ranks(facts, num_ranks)
     return hardware, spaces_of(facts, hardware, narrowing, num_ranks)
@@ -71,7 +70,7 @@ def tune(
         closing(open_store(request.storage)) as store,
         _open_cluster(request) as cluster,
     ):
-        cluster.start_probe(_probe_request(request.target, cluster.hardware, request.seed))
+        cluster.start_probe(probe_request(request.target, cluster.hardware, request.seed))
         # Seconds of imports, while the probe looks at the workload.
         from autotune.agent.search import Search  # noqa: PLC0415
         from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415
@@ -121,17 +120,6 @@ def _failure_of(search: "Search") -> ResourceError | None:
 
 def _local_cluster(hardware: Hardware, target: Target) -> LocalCluster:
     return LocalCluster(hardware, target.path, target.command)
-
-
-def _probe_request(target: Target, hardware: Hardware, seed: int) -> ProbeRequest:
-    return ProbeRequest(
-        workload_path=str(target.path),
-        working_dir=str(Path.cwd()),
-        hardware=hardware,
-        seed=seed,
-        command=target.command,
-        arguments=target.arguments,
-    )
 
 
 def _compiled_earlier(

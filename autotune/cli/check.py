@@ -9,7 +9,16 @@ import typer
 
 from autotune.agent.request import parse_budget
 from autotune.cli.invocation import invocation_of
-from autotune.cli.options import AsJson, Bind, Fix, Model, OutputFlag, PlanToMeasure, Storage
+from autotune.cli.options import (
+    AsJson,
+    Bind,
+    Budget,
+    Fix,
+    Model,
+    OutputFlag,
+    PlanToMeasure,
+    Storage,
+)
 from autotune.cli.output import print_json, print_lines, print_table
 from autotune.cli.parsing import parse_fixed, parse_share
 from autotune.errors import RegressionError, UsageError
@@ -50,9 +59,7 @@ def check(
         str | None,
         typer.Option(metavar="SHARE", help="Largest rise of the first step, with compiling."),
     ] = None,
-    budget: Annotated[
-        str, typer.Option(help="Wall-clock time, such as 90s, 15m or 1h30m.")
-    ] = "10m",
+    budget: Budget = "10m",
     gpus_per_trial: Annotated[
         int | None, typer.Option(min=1, help="Devices; default: those of the plan file, else one.")
     ] = None,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.agent.objectives.objective import ObjectiveName
 from autotune.errors import UsageError
 
 Model = Annotated[
@@ -58,6 +59,28 @@ WidestNumerics = Annotated[
         help="Largest change of the computed numbers: exact, rounding or precision.",
     ),
 ]
+Budget = Annotated[str, typer.Option(help="Wall-clock time, such as 90s, 15m or 1h30m.")]
+ObjectiveOption = Annotated[ObjectiveName, typer.Option("--objective", help="What to optimise.")]
+TrainSamples = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N", help="For time-to-train: the samples to train on, such as 50000 or 10M."
+    ),
+]
+MinThroughput = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X",
+        help="For memory: the least throughput, in samples/s or like 90% of the baseline.",
+    ),
+]
+MaxTrials = Annotated[
+    int | None, typer.Option("--trials", min=1, help="Stop the search after N trials.")
+]
+MaxMemory = Annotated[
+    str | None, typer.Option(help="Device memory that a plan may use, such as 40GiB.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of parameters, data order and sampler.")]
 
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's number, or `last`.")]

@@ -21,10 +21,19 @@ from autotune.cli.options import (
     Fix,
     GpusPerTrial,
     Knobs,
+    MaxMemory,
+    MaxTrials,
+    MinThroughput,
     Model,
+    ObjectiveOption,
     OutputFlag,
+    Seed,
     Storage,
+    TrainSamples,
     WidestNumerics,
+)
+from autotune.cli.options import (
+    Budget as BudgetOption,
 )
 from autotune.cli.output import print_json, print_lines
 from autotune.cli.parsing import parse_narrowing, parse_objective, parse_size
@@ -50,36 +59,17 @@ def run(
     *,
     bind: Bind = None,
     output_flag: OutputFlag = None,
-    budget: Annotated[
-        str, typer.Option(help="Wall-clock time, such as 90s, 15m or 1h30m.")
-    ] = "15m",
-    objective: Annotated[
-        ObjectiveName, typer.Option(help="What to optimise.")
-    ] = ObjectiveName.THROUGHPUT,
-    train_samples: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N", help="For time-to-train: the samples to train on, such as 50000 or 10M."
-        ),
-    ] = None,
-    min_throughput: Annotated[
-        str | None,
-        typer.Option(
-            metavar="X",
-            help="For memory: the least throughput, in samples/s or like 90% of the baseline.",
-        ),
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Stop the search after N trials.")
-    ] = None,
+    budget: BudgetOption = "15m",
+    objective: ObjectiveOption = ObjectiveName.THROUGHPUT,
+    train_samples: TrainSamples = None,
+    min_throughput: MinThroughput = None,
+    trials: MaxTrials = None,
     gpus_per_trial: GpusPerTrial = 1,
     knobs: Knobs = None,
     fix: Fix = None,
     allow: Allow = None,
     numerics: WidestNumerics = "precision",
-    max_memory: Annotated[
-        str | None, typer.Option(help="Device memory that a plan may use, such as 40GiB.")
-    ] = None,
+    max_memory: MaxMemory = None,
     storage: Storage = None,
     name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
     fresh: Annotated[
@@ -90,7 +80,7 @@ def run(
         str | None, typer.Option(help="The address of a Ray cluster; default: a private one.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The plan file to write.")] = Path("plan.yaml"),
-    seed: Annotated[int, typer.Option(help="Seed of parameters, data order and sampler.")] = 0,
+    seed: Seed = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the space and the first trials; run nothing.")
     ] = False,

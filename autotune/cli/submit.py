@@ -12,12 +12,19 @@ from autotune.cli.options import (
     Allow,
     AsJson,
     Bind,
+    Budget,
     Fix,
     GpusPerTrial,
     Knobs,
+    MaxMemory,
+    MaxTrials,
+    MinThroughput,
     Model,
+    ObjectiveOption,
     OutputFlag,
+    Seed,
     Server,
+    TrainSamples,
     WidestNumerics,
 )
 from autotune.cli.output import print_json, print_lines
@@ -34,30 +41,18 @@ def submit(
     server: Server = None,
     bind: Bind = None,
     output_flag: OutputFlag = None,
-    budget: Annotated[
-        str, typer.Option(help="Wall-clock time of the run, such as 90s, 15m or 1h30m.")
-    ] = "15m",
-    objective: Annotated[
-        ObjectiveName, typer.Option(help="What to optimise.")
-    ] = ObjectiveName.THROUGHPUT,
-    train_samples: Annotated[
-        str | None, typer.Option(metavar="N", help="For time-to-train: the samples to train on.")
-    ] = None,
-    min_throughput: Annotated[
-        str | None, typer.Option(metavar="X", help="For memory: the least throughput.")
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Stop the search after N trials.")
-    ] = None,
+    budget: Budget = "15m",
+    objective: ObjectiveOption = ObjectiveName.THROUGHPUT,
+    train_samples: TrainSamples = None,
+    min_throughput: MinThroughput = None,
+    trials: MaxTrials = None,
     gpus_per_trial: GpusPerTrial = 1,
     knobs: Knobs = None,
     fix: Fix = None,
     allow: Allow = None,
     numerics: WidestNumerics = "precision",
-    max_memory: Annotated[
-        str | None, typer.Option(help="Device memory that a plan may use, such as 40GiB.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of parameters, data order and sampler.")] = 0,
+    max_memory: MaxMemory = None,
+    seed: Seed = 0,
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     priority: Annotated[
         int, typer.Option(min=-10, max=10, help="Jobs of a larger one start first.")
@@ -94,8 +89,13 @@ def submit(
     Tunes the functions of MODEL, or a training script as it is:
     `autotune submit --budget 2h -- python train.py --epochs 3`.
     """
-    behind = invocation_of(context).behind or ()
-    _check(model, behind, bind, output_flag)
+    invocation = invocation_of(context)
+    behind = invocation.behind or ()
+    if model is None and not behind:
+        raise UsageError(
+            "nothing to submit: give your model.py, or `-- COMMAND`, such as `-- python train.py`"
+        )
+    invocation.target(model, bind, output_flag)  # an error here needs no server
     parse_budget(budget)
     parse_objective(objective, train_samples, min_throughput)
     parse_narrowing(knobs, fix, allow, numerics)
@@ -133,17 +133,3 @@ def submit(
         print_lines(f"job {job['id']} is {job['state']}; `autotune watch {job['id']}` shows it")
     if watch:
         show_job(client, job["id"])
-
-
-def _check(
-    model: Path | None,
-    behind: tuple[str, ...],
-    bind: list[str] | None,
-    output_flag: list[str] | None,
-) -> None:
-    if model is None and not behind:
-        raise UsageError(
-            "nothing to submit: give your model.py, or `-- COMMAND`, such as `-- python train.py`"
-        )
-    if model is not None and (bind or output_flag):
-        raise UsageError("--bind and --output-flag are for `-- COMMAND`, not for a MODEL")

@@ -6,7 +6,7 @@ import os
 import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 from urllib.parse import urlsplit
@@ -103,11 +103,10 @@ class Address:
         sent |= {} if body is None else body.headers
         connection = self.connect()
         try:
-            try:
+            # The server may refuse without reading all; its answer says why.
+            with suppress(BrokenPipeError, ConnectionResetError):
                 parts = None if body is None else body.parts()
                 connection.request(method, self.path + PREFIX + path, parts, sent)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # the server may have refused without reading all; its answer says why
             answer = connection.getresponse()
             if answer.status >= 300:
                 raise _refusal(answer, self.text)

@@ -129,7 +129,7 @@ class JobRequest:
                 raise UsageError(f"{name} {place!r} is no absolute path of the server's")
 
     def run_words(self) -> list[str]:
-        """Return the words of `autotune run` for the workload and the options.
+        """Return the command line of this job's run, without `autotune run` itself.
 
         Values stand behind `=`, so that none is taken for an option.
         """

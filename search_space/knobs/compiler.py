@@ -122,7 +122,10 @@ def _broken(site: Site) -> Out | None:
 
 
 def _beside_mode(value: Value, beside: Mapping[str, Effect]) -> Effect:
-    """Return the factor that replaces the mode's host speed-up by that of compiled blocks."""
+    """Return the effect of compiling blocks beside that of `compile_mode` on the whole model.
+
+    Blocks are called from Python one by one, so the host gains less than with the whole model.
+    """
     if value != "block" or "compile_mode" not in beside:
         return NO_EFFECT
     return Effect(host=_HOST_OF_BLOCKS / beside["compile_mode"].host)

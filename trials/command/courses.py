@@ -209,7 +209,7 @@ class _Measuring:
         self._enter(Phase.WARM_UP, Phase.MEASURE)
 
     def _drain(self) -> Iterator[None]:
-        """Use up the batches that the loader's workers have ready, as far as time allows."""
+        """Train on what the loader's workers have prefetched, until the time for that is up."""
         loader = self._training.loader
         workers = int(getattr(loader, "num_workers", 0) or 0)
         depth = workers * int(getattr(loader, "prefetch_factor", None) or 2)

@@ -115,7 +115,7 @@ def compare_with_earlier(
 def _differences(
     metric: Metric, now: Sequence[Measurement], reference: Sequence[Measurement]
 ) -> list[float]:
-    costs = [(metric.cost(a), metric.cost(b)) for a, b in zip(now, reference, strict=False)]
+    costs = [(metric.cost(a), metric.cost(b)) for a, b in zip(now, reference, strict=True)]
     return [a - b for a, b in costs if a is not None and b is not None]
 
 
