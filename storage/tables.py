@@ -179,6 +179,7 @@ class TrialRow(Base):
     peak_host_bytes: Mapped[int | None]
     alloc_retries: Mapped[int | None]
     exposed_comm_share: Mapped[float | None]
+    other_work_share: Mapped[float | None]
 
     numerics: Mapped[dict[str, Any] | None]
     diagnosis: Mapped[dict[str, Any] | None]

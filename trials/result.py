@@ -93,6 +93,9 @@ class Measurement:
         alloc_retries: times the allocator had to flush its cache after warm-up.
         exposed_comm_share: part of the time in which a rank communicates and computes nothing,
             worst rank; None on one rank, and on the CPU.
+        other_work_share: part of the time in which a script did something else than training, as
+            validating and saving, which the throughput leaves out; None where it is not known, and
+            for a workload's three functions, which only train.
         build_s, first_step_s, warm_up_s, measure_s: the phases; compilation is in first_step_s.
         first_loss, last_loss: of the trial's steps, mean over ranks; they show whether it trains.
         settled: the interval reached its target before the time cap.
@@ -119,6 +122,7 @@ class Measurement:
     peak_host_bytes: int | None = None
     alloc_retries: int | None = None
     exposed_comm_share: float | None = None
+    other_work_share: float | None = None
     windows: tuple[Window, ...] = ()
 
     @property

@@ -30,6 +30,7 @@ from autotune.report.words import (
     kind,
     knob_value,
     numerics,
+    other_work,
     percent,
     samples,
     size,
@@ -169,6 +170,8 @@ def _measured_facts(
     spread = percent(measured["step_ms_spread"])
     yield "step time", f"{cell(measured['step_ms'])} ms, spread {spread} %"
     yield "waiting for data", f"{percent(measured['data_wait_share'])} % of the time"
+    if measured["other_work_share"]:
+        yield "validation, saving", other_work(measured["other_work_share"])
     yield "peak memory", size(measured["memory_bytes"])
     yield "build", duration(measured["build_s"])
     yield "first step", duration(measured["first_step_s"])

@@ -86,6 +86,11 @@ def percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share * 100:.1f}"
 
 
+def other_work(share: float | None) -> str:
+    """Return the part of a script's time that is not training: `31.0 % of the time, left out`."""
+    return UNKNOWN if share is None else f"{percent(share)} % of the time, left out of all figures"
+
+
 def duration(seconds: float | None) -> str:
     """Return a duration with its unit: `8.2 s`, `2m 05s`, `1h 02m`."""
     return UNKNOWN if seconds is None else in_words(seconds)

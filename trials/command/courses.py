@@ -98,6 +98,7 @@ class _Stretches:
         training.interrupted = False
         self._begin = self._last = _Mark(training)
         self._closed: list[tuple[_Mark, _Mark]] = []
+        self._left_out: list[tuple[_Mark, _Mark]] = []
         self.num_steps = 0
         self.loss: Tensor | None = None
 
@@ -108,6 +109,7 @@ class _Stretches:
             self.num_steps += 1
         else:
             self._close()
+            self._left_out.append((self._last, now))
             self._begin = now
         self._training.interrupted = False
         self._last = now
@@ -120,6 +122,11 @@ class _Stretches:
     def _close(self) -> None:
         if self._last is not self._begin:
             self._closed.append((self._begin, self._last))
+
+    def left_out(self) -> tuple[int, float]:
+        """Return the steps that were left out, and their seconds."""
+        stretches = [begin.until(end) for begin, end in self._left_out]
+        return len(stretches), sum(stretch.seconds for stretch in stretches)
 
     def window(self) -> Window:
         """Return the window; waits for the device to get to its end."""
@@ -143,6 +150,7 @@ class _Measuring:
         self._memory = MemoryPeaks(training.device)
         self._first_loss = math.nan
         self._last_loss = math.nan
+        self._other_work_s = 0.0
         # In every step, as where a teacher shares the model: then that is part of the training.
         self._is_always_interrupted = True
 
@@ -250,6 +258,8 @@ class _Measuring:
             ended = waiting.popleft()
             window = ended.window()
             windows.append(window)
+            num_left_out, seconds = ended.left_out()
+            self._other_work_s += max(0.0, seconds - num_left_out * self._step_s)
             self._last_loss = self._checked(ended.loss)
             if is_hopeless(windows, self._order.interesting_above):
                 return True
@@ -288,8 +298,16 @@ class _Measuring:
             first_loss=self._first_loss,
             last_loss=self._last_loss,
             raced=raced,
+            other_work_share=self._other_work_share(windows),
         )
         return TrialResult(outcome=Outcome.OK, measurement=measurement, phase=Phase.MEASURE)
+
+    def _other_work_share(self, windows: list[Window]) -> float | None:
+        """Return the part of the time beside training; what comes with each step is part of it."""
+        if self._is_always_interrupted:
+            return None
+        training_s = sum(window.seconds for window in windows)
+        return self._other_work_s / (self._other_work_s + training_s)
 
 
 def _check_batch(training: Training, order: Order) -> None:

@@ -11,6 +11,8 @@ from autotune.search_space.site import on_ranks
 TRAINING_CHANGES = "the training changes"
 """Begins each remark about what a plan changes in the training itself."""
 
+_MUCH_OTHER_WORK = 0.05  # share of a script's time that is worth a remark
+
 
 def reasons(plan: Plan, history: History) -> dict[str, str]:
     """Return for each setting that `plan` changes why it may make the training better."""
@@ -34,7 +36,11 @@ def remarks(plan: Plan, history: History) -> tuple[str, ...]:
 
 def baseline_remarks(history: History) -> tuple[str, ...]:
     """Return the remarks about the baseline, which hold whatever wins."""
-    lines = [_smaller_batch_remark(history), _allowance_remark(history)]
+    lines = [
+        _smaller_batch_remark(history),
+        _other_work_remark(history),
+        _allowance_remark(history),
+    ]
     return tuple(line for line in lines if line)
 
 
@@ -45,6 +51,18 @@ def _smaller_batch_remark(history: History) -> str | None:
         return None
     instead = describe_diff(baseline.plan, own)
     return f"your batch_size={own['batch_size']} ran out of memory here; the baseline is {instead}"
+
+
+def _other_work_remark(history: History) -> str | None:
+    """Return the remark that a script does much beside training, which figures leave out."""
+    measurement = history.baseline.result.measurement if history.baseline else None
+    share = measurement.other_work_share if measurement else None
+    if share is None or share < _MUCH_OTHER_WORK:
+        return None
+    return (
+        f"the script spent {share:.0%} of its time on something else than training, as validating "
+        "and saving; all figures leave that out"
+    )
 
 
 def _allowance_remark(history: History) -> str | None:
