@@ -6,7 +6,6 @@ from pathlib import PurePath
 
 from autotune.agent.objectives.stored import objective_from
 from autotune.export.contents import PlanFile
-from autotune.search_space.command import Command
 from autotune.storage.figures import Interval
 
 
@@ -59,7 +58,7 @@ def _instructions(file: PlanFile, file_name: str) -> Iterator[str]:
     if file.command is not None:
         yield "Train with it, the script as it is:"
         yield from train
-        yield f"Measure it again: autotune measure --plan {file_name} -- {_typed(file.command)}"
+        yield f"Measure it again: autotune measure --plan {file_name} -- {_typed(file)}"
         return
     several = file.ranks is not None and file.ranks > 1
     yield "Train with it, in a script train.py:" if several else "Train with it:"
@@ -75,7 +74,7 @@ def _instructions(file: PlanFile, file_name: str) -> Iterator[str]:
 def training_lines(file: PlanFile, file_name: str) -> list[str]:
     """Return the command, or the lines of Python, that train with a plan file."""
     if file.command is not None:
-        return [f"autotune exec --plan {file_name} -- {_typed(file.command)}"]
+        return [f"autotune exec --plan {file_name} -- {_typed(file)}"]
     return [
         "import autotune",
         "",
@@ -93,8 +92,9 @@ def start_line(file: PlanFile) -> str | None:
     return f"torchrun --nproc-per-node {file.ranks} train.py"
 
 
-def _typed(command: Command) -> str:
-    return shlex.join(command.argv)
+def _typed(file: PlanFile) -> str:
+    """Return the command as it runs under the plan, which sets some of its arguments."""
+    return shlex.join(file.command.under(file.plan)) if file.command else ""
 
 
 def _workload(file: PlanFile) -> str:
