@@ -1,6 +1,7 @@
 """`autotune measure MODEL [--plan plan.yaml]`: measures one plan as a trial does."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from autotune.cli.output import print_facts, print_json
 from autotune.cli.parsing import parse_fixed
 from autotune.errors import UsageError
 from autotune.export.contents import PlanFile
+from autotune.export.mlperf_log import MeasuredPlan, MlperfLog
 from autotune.export.plan_file import load_plan_file
 from autotune.report.words import other_work, percent, size
 from autotune.search_space.plan import Plan, Value, describe_diff
@@ -29,12 +31,16 @@ def measure(
         int | None, typer.Option(min=1, help="Devices; default: those of the plan file, else one.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
+    mlperf_log: Annotated[
+        Path | None, typer.Option(help="Also write a log of MLPerf's format to this file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the throughput of one plan in fresh processes, with its 95 % interval."""
     from autotune.agent.bench import Bench  # noqa: PLC0415  `--help` needs no ray
 
     invocation = invocation_of(context)
+    log = MlperfLog(mlperf_log) if mlperf_log else None
     file = load_plan_file(plan) if plan else None
     values: dict[str, Value] = dict(file.plan.values) if file else {}
     values |= dict(parse_fixed(fix))
@@ -45,6 +51,17 @@ def measure(
         subject = bench.subject(target, values)
         measured = bench.measure(subject).measurement
     assert measured is not None
+    if log is not None:
+        log.write(
+            MeasuredPlan(
+                name=target.path.stem,
+                device=bench.hardware.device_name,
+                plan=subject.plan,
+                num_ranks=num_ranks,
+                seed=seed,
+                measurement=measured,
+            )
+        )
     if as_json:
         document = {"plan": subject.plan.values, "num_ranks": num_ranks}
         print_json({**document, "measurement": asdict(measured)})

@@ -106,9 +106,13 @@ def test_validation_and_saving_are_not_measured(trial, home):
 def test_time_for_other_work_than_training_is_told(trial, home):
     """Here after each third step, for much longer than steps take."""
     text = (home / "train.py").read_text()
-    looks = "        step += 1\n        if step % 3 == 0:\n            with torch.no_grad(): model(x)\n"
-    looks += "            import time; time.sleep(0.3)\n"
-    (home / "train.py").write_text(text.replace("        step += 1\n", looks))
+    looks = (
+        "            with torch.no_grad(): model(x)\n            import time; time.sleep(0.3)\n"
+    )
+    counted = "        step += 1\n"
+    (home / "train.py").write_text(
+        text.replace(counted, f"{counted}        if step % 3 == 0:\n{looks}")
+    )
     measured = trial("train.py").measurement
     assert 0.3 < measured.other_work_share < 1.0
 
