@@ -50,6 +50,7 @@ THEME = {
 KEPT: dict[str, list[Input | State]] = {
     "keep_colour": [Input("colour", "value")],
     "keep_columns": [Input("columns", "value")],
+    "keep_filter": [Input("trials", "filterModel")],
     "keep_other": [Input("plan-other", "value")],
     "keep_sql": [Input("ask", "n_clicks"), State("sql", "value")],
 }

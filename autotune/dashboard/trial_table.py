@@ -114,12 +114,18 @@ def _knob_column(name: str, knob: str, values: Iterable[Any]) -> Column:
     return Column(name=name, heading=knob, scale=1 if numeric else None)
 
 
-def grid(columns: Sequence[Column]) -> Component:
-    """Return the empty table; it requests its rows by a callback."""
+def grid(columns: Sequence[Column], asked: Mapping[str, Any]) -> Component:
+    """Return the empty table, which shows what is asked for; it requests its rows by a callback.
+
+    Args:
+        columns: from left to right.
+        asked: the grid's filter model.
+    """
     return dag.AgGrid(
         id="trials",
         rowModelType="infinite",
         columnDefs=definitions(columns),
+        filterModel=dict(asked),
         defaultColDef={"resizable": True, "floatingFilter": True, "suppressMovable": False},
         getRowId="params.data.id",
         dashGridOptions={

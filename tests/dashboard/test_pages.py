@@ -158,9 +158,19 @@ def test_the_table_sorts_and_filters_in_the_database(address, open_page, keep, r
     keep(page, "trials-sorted")
     page.get_by_label("Outcome Filter Input").fill("crash")
     crashes = sum(trial["outcome"] == "crash" for trial in run["trials"])
-    page.wait_for_function(
-        "count => dash_ag_grid.getApi('trials').getDisplayedRowCount() == count", arg=crashes
-    )
+    shown = "count => dash_ag_grid.getApi('trials')?.getDisplayedRowCount() == count"
+    page.wait_for_function(shown, arg=crashes)
+    page.wait_for_url(re.compile("filter="))
+    page.reload()
+    page.get_by_label("Outcome Filter Input").wait_for()
+    page.wait_for_function(shown, arg=crashes)
+    assert page.get_by_label("Outcome Filter Input").input_value() == "crash"
+
+
+def test_a_filter_that_nobody_made_is_left_out(address, open_page, run):
+    page = open_page(f"{address}/runs/1?filter=%7B%22outcome%22:5%7D")
+    page.locator(".ag-row a").first.wait_for()
+    assert page.locator(".ag-pinned-left-cols-container .ag-row").count() == len(run["trials"])
 
 
 def test_columns_are_chosen(address, open_page, keep):

@@ -83,6 +83,8 @@ window.dash_clientside.autotune = {
 
   keep_colour: (value) => keepInAddress('colour', value),
   keep_columns: (values) => keepInAddress('columns', values.join(',')),
+  keep_filter: (model) => keepInAddress(
+    'filter', Object.keys(model || {}).length ? JSON.stringify(model) : ''),
   keep_other: (value) => keepInAddress('with', value),
   keep_sql: (clicks, sql) => { if (clicks) keepInAddress('sql', sql); },
 

@@ -1,5 +1,6 @@
 """The page of one run, which is updated while the run goes on."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -193,7 +194,18 @@ def table(run: RunRecord, knobs: dict[str, list[Any]], visit: Visit) -> Componen
         size="xs",
         mb="xs",
     )
-    return dmc.Box([html.Div(id="selected"), chooser, grid(shown)])
+    return dmc.Box([html.Div(id="selected"), chooser, grid(shown, _filter(visit))])
+
+
+def _filter(visit: Visit) -> dict[str, Any]:
+    """Return the table's filter that the address holds, as AG Grid has it."""
+    try:
+        asked = json.loads(visit.query.get("filter", "{}"))
+    except ValueError:
+        return {}
+    if not isinstance(asked, dict):
+        return {}
+    return {k: test for k, test in asked.items() if isinstance(test, dict) and "type" in test}
 
 
 def _about(run: RunRecord, visit: Visit) -> Iterator[tuple[str, parts.Child]]:
