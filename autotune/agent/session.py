@@ -4,11 +4,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autotune.agent.bench import PROBE_TIMEOUT_S, check_ranks, new_log_dir, probe_request
+from autotune.agent.check.points import points_of_run
 from autotune.agent.observer import Observer
 from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
 from autotune.agent.request import EndedRun, TuneRequest
@@ -25,9 +26,6 @@ from autotune.storage.driver import lives, pid_of, this_driver
 from autotune.storage.mirror import MirroredLog
 from autotune.storage.records import NewRun, RunRecord, RunState
 from autotune.storage.sql import SqlStore, open_store
-
-if TYPE_CHECKING:
-    from autotune.agent.search import Search
 
 
 def look_at(
@@ -105,17 +103,26 @@ def tune(
                 is_stopped=is_stopped,
                 log_dir=log_dir,
             )
-            failure = _failure_of(search)
-        return EndedRun(record=log.run, trials=log.trials(run.id), failure=failure)
+            failure = _failure_of(search.run)
+        ended = EndedRun(record=log.run, trials=log.trials(run.id), failure=failure)
+        if failure is not None:
+            return ended
+        keep = partial(_keep_points, store, ended, request.target, cluster.hardware)
+        return replace(ended, failure=_failure_of(keep))
 
 
-def _failure_of(search: "Search") -> ResourceError | None:
-    """Search and conclude, and return what failed of the machine, if anything did."""
+def _failure_of(action: Callable[[], object]) -> ResourceError | None:
+    """Act, and return what failed of the machine or the store, if anything did."""
     try:
-        search.run()
+        action()
     except ResourceError as error:
         return error
     return None
+
+
+def _keep_points(store: SqlStore, ended: EndedRun, target: Target, hardware: Hardware) -> None:
+    for point in points_of_run(ended.record, ended.trials, target, hardware):
+        store.trends.keep(point)
 
 
 def _local_cluster(hardware: Hardware, target: Target) -> LocalCluster:

@@ -1,7 +1,6 @@
 """The use case behind `autotune check`: measures, compares with the limits, and remembers."""
 
 import itertools
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -18,6 +17,7 @@ from autotune.agent.check.limits import (
     compare_in_turn,
     compare_with_earlier,
 )
+from autotune.agent.check.points import point_of, workload_name
 from autotune.agent.check.revision import (
     checked_out,
     commit_of,
@@ -28,14 +28,12 @@ from autotune.agent.check.sides import (
     Side,
     level_of,
     level_of_points,
-    point_of,
-    series_of,
 )
 from autotune.errors import AutotuneError, UsageError
 from autotune.search_space.plan import Value
 from autotune.search_space.target import Target
 from autotune.storage.sql import open_store
-from autotune.storage.trends import TrendPoint
+from autotune.storage.trends import Series, TrendPoint
 from autotune.trials.result import Measurement
 
 STORED = "stored"
@@ -91,17 +89,25 @@ def check(request: CheckRequest, on_round: Callable[[str, Measurement], None]) -
             subject=bench.subject(request.target, request.values),
         )
         turns = _Turns(bench, request, on_round)
-        series = series_of(now, _workload_name(request.target), bench.hardware, request.num_ranks)
+        series = Series(
+            workload=workload_name(request.target),
+            machine=bench.hardware.fingerprint,
+            plan_digest=now.subject.plan.digest,
+            num_ranks=request.num_ranks,
+        )
         if request.against == STORED:
             checked = _against_earlier(turns, now, store.trends.points(series))
         else:
             with _reference(bench, request) as reference:
                 checked = _in_turn(turns, now, reference)
             assert checked.reference is not None
-            theirs = replace(series, plan_digest=reference.subject.plan.digest)
-            store.trends.keep(point_of(reference, checked.reference, theirs, bench.hardware))
-        is_drop = bool(checked.drops)
-        store.trends.keep(point_of(now, checked.now, series, bench.hardware, is_drop=is_drop))
+            plan = reference.subject.plan
+            theirs = replace(series, plan_digest=plan.digest)
+            store.trends.keep(point_of(checked.reference, plan, theirs, bench.hardware))
+        kept = point_of(
+            checked.now, now.subject.plan, series, bench.hardware, is_drop=bool(checked.drops)
+        )
+        store.trends.keep(kept)
         return checked
 
 
@@ -185,8 +191,8 @@ def _in_turn(turns: _Turns, now: Side, reference: Side) -> Checked:
 
     (ours, theirs), findings = turns.until_known((now, reference), compare)
     return Checked(
-        now=level_of(now, ours),
-        reference=level_of(reference, theirs),
+        now=level_of(now.name, now.commit, ours),
+        reference=level_of(reference.name, reference.commit, theirs),
         findings=tuple(findings),
         num_rounds=len(ours),
         seconds=turns.seconds,
@@ -203,7 +209,7 @@ def _against_earlier(turns: _Turns, now: Side, points: Sequence[TrendPoint]) -> 
     (ours,), findings = turns.until_known((now,), compare)
     is_drop = any(found.answer is Answer.BEYOND for found in findings)
     return Checked(
-        now=level_of(now, ours),
+        now=level_of(now.name, now.commit, ours),
         reference=level_of_points(earlier) if earlier else None,
         findings=tuple(findings),
         num_rounds=len(ours),
@@ -255,13 +261,3 @@ def _check_is_there(path: Path, name: str, request: CheckRequest) -> None:
             f"{request.target.path}: write the script relative to the current folder, so that the "
             f"command runs the one of {name} there"
         )
-
-
-def _workload_name(target: Target) -> str:
-    """Return what the points of a workload are kept under: the same on all clones."""
-    if target.command is not None:
-        return shlex.join(target.command.argv)
-    repository = repository_of(target.path.parent)
-    path = target.path.resolve()
-    name = str(path.relative_to(repository)) if repository else path.name
-    return shlex.join((name, *target.arguments))

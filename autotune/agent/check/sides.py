@@ -4,13 +4,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from autotune.agent.bench import Subject
 from autotune.agent.check.limits import Finding
 from autotune.agent.check.revision import Commit
-from autotune.search_space.hardware import Hardware
-from autotune.storage.trends import Series, TrendPoint
+from autotune.storage.trends import TrendPoint
 from autotune.trials.interval import relative_half_width
 from autotune.trials.result import Measurement
 
@@ -72,19 +70,15 @@ class Checked:
     drops: int | None = None
 
 
-def level_of(side: Side, measured: Sequence[Measurement]) -> Level:
-    """Return what a side gave in at least one process."""
-    return _level(side.name, side.commit, measured)
-
-
 def level_of_points(points: Sequence[TrendPoint]) -> Level:
     """Return the mean of at least one earlier point, each of which counts as one process."""
-    return _level("stored", None, points)
+    return level_of("stored", None, points)
 
 
-def _level(
+def level_of(
     name: str, commit: Commit | None, found: Sequence[Measurement] | Sequence[TrendPoint]
 ) -> Level:
+    """Return what a side gave in at least one process."""
     throughputs = [one.throughput for one in found]
     memory = [one.memory_bytes for one in found if one.memory_bytes is not None]
     first = [one.first_step_s for one in found if one.first_step_s is not None]
@@ -99,38 +93,4 @@ def _level(
         high=mean * (1 + half) if is_known else None,
         memory_bytes=round(statistics.fmean(memory)) if memory else None,
         first_step_s=statistics.fmean(first) if first else None,
-    )
-
-
-def series_of(side: Side, workload: str, hardware: Hardware, num_ranks: int) -> Series:
-    """Return the series that measurements of a side belong to."""
-    return Series(
-        workload=workload,
-        machine=hardware.fingerprint,
-        plan_digest=side.subject.plan.digest,
-        num_ranks=num_ranks,
-    )
-
-
-def point_of(
-    side: Side, level: Level, series: Series, hardware: Hardware, *, is_drop: bool = False
-) -> TrendPoint:
-    """Return what is kept of a side."""
-    commit = side.commit
-    return TrendPoint(
-        series=series,
-        hardware=hardware.to_dict(),
-        plan=side.subject.plan,
-        measured_at=datetime.now(UTC),
-        commit_hash=commit.hash if commit else None,
-        committed_at=commit.at if commit else None,
-        commit_subject=commit.subject if commit else None,
-        is_changed=commit is not None and commit.is_changed,
-        num_processes=level.num_processes,
-        throughput=level.throughput,
-        throughput_low=level.low,
-        throughput_high=level.high,
-        memory_bytes=level.memory_bytes,
-        first_step_s=level.first_step_s,
-        is_drop=is_drop,
     )

@@ -76,7 +76,10 @@ def _address(first: str | None, second: str | None, told: dict[str, Any]) -> Any
 def _all(trends: dict[Subject, list[Line]]) -> Component:
     if not trends:
         command = "autotune check model.py --plan plan.yaml --against main"
-        return parts.section("Nothing was checked yet", parts.commands([command]))
+        return parts.section(
+            "Nothing was run or checked yet",
+            parts.commands([command, "autotune run model.py --budget 15m"]),
+        )
     rows = [_subject_row(subject, lines) for subject, lines in trends.items()]
     about = "What `autotune check` measured, by workload and device."
     table = html.Div(parts.table(COLUMNS, rows, COLUMNS[2:]), className="runs")
