@@ -182,7 +182,8 @@ def commands_after(run: RunRecord, file: str, storage: str | None) -> list[str]:
     command = _command_of(run)
     if command is None:
         return [_measure_command(run, file), show]
-    return [shlex.join(["autotune", "exec", "--plan", file, "--", *command.argv]), show]
+    argv = command.argv if run.winner is None else command.under(run.winner.plan)
+    return [shlex.join(["autotune", "exec", "--plan", file, "--", *argv]), show]
 
 
 def _storage_option(storage: str | None) -> list[str]:
