@@ -1,5 +1,6 @@
 """`autotune run MODEL`: finds the best plan, confirms it, and writes it to a file."""
 
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,10 +41,12 @@ from autotune.cli.parsing import parse_narrowing, parse_objective, parse_size
 from autotune.cli.space import knob_rows, space_document
 from autotune.cli.stopping import NOTHING_MEASURED, Stop, stop_on_signals
 from autotune.clock import Budget, in_words
+from autotune.dispatch.others import Watch
 from autotune.errors import InterruptedRunError, PlanError
 from autotune.export.header import training_lines
 from autotune.export.plan_file import check_writable, plan_file_of, write_plan_file
 from autotune.report.as_json import conclusion_view, run_view
+from autotune.report.doubt import busy_words
 from autotune.report.reading import conclusion_of
 from autotune.report.words import commands_after, kind
 from autotune.search_space.facts import WorkloadFacts
@@ -120,10 +123,13 @@ def run(
 
 def _tune(request: TuneRequest, console: Console, stop: Stop) -> EndedRun:
     with RunScreen(console) as screen:
+        watch = Watch()
         from autotune.agent.session import tune  # noqa: PLC0415  `--help` needs no ray, no optuna
 
+        busy = list(busy_words([watch.load()]))
+
         def make_observer(run: RunRecord, space: Space, budget: Budget) -> RunScreen:
-            print_introduction(console, run, space.facts)
+            print_introduction(console, run, space.facts, busy)
             earlier = _trials(request.storage, run) if run.num_trials else []
             screen.begin(run, budget, earlier)
             stop.begin()
@@ -143,8 +149,13 @@ def _trials(storage: str | None, run: RunRecord) -> list[TrialRecord]:
         return store.trials_for(run.id, list(Purpose))
 
 
-def print_introduction(console: Console, run: RunRecord, facts: WorkloadFacts) -> None:
-    """Print what is trained on which machine, what the run looks for, and what to know first."""
+def print_introduction(
+    console: Console, run: RunRecord, facts: WorkloadFacts, busy: Iterable[str] = ()
+) -> None:
+    """Print what is trained on which machine, what the run looks for, and what to know first.
+
+    To know is also what other programs used of the machine as the run began, given as `busy`.
+    """
     ranks = run.new.num_ranks
     wraps_not = not console.is_terminal
     console.print(
@@ -161,7 +172,8 @@ def print_introduction(console: Console, run: RunRecord, facts: WorkloadFacts) -
             f"{run.used_s:.0f} s of its budget; --fresh starts a new one",
             soft_wrap=wraps_not,
         )
-    for remark in facts.remarks:
+    disturbed = (f"as the run began {one}, so figures are lower and vary more" for one in busy)
+    for remark in (*facts.remarks, *disturbed):
         console.print(Text(f"note: {remark}", style="yellow"), soft_wrap=wraps_not)
     console.print("")
 

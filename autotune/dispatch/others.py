@@ -1,4 +1,4 @@
-"""How much of this machine other programs use, looked at while autotune itself does nothing."""
+"""How much of this machine other programs use, looked at before or after trials."""
 
 import os
 import time
@@ -9,6 +9,7 @@ import pynvml
 
 _INTERVAL_S = 0.5  # for which processors are looked at
 _ENDING_S = 1.0  # for which processes that are ending may still be busy
+_BUSY_KINDS = ("user", "nice", "system", "irq", "softirq", "steal")
 _QUIET = 0.1  # busy cores up to which a machine is quiet
 
 
@@ -25,6 +26,36 @@ class OthersLoad:
     cores: float
     num_cores: int
     device_share: float | None = None
+
+
+class Watch:
+    """Looks at processors while this process prepares, and has no others yet."""
+
+    def __init__(self) -> None:
+        self._began_s, self._busy_s, self._own_s = _moment()
+
+    def load(self) -> OthersLoad:
+        """Return what others have used since this was made."""
+        now_s, busy_s, own_s = _moment()
+        others_s = (busy_s - self._busy_s) - (own_s - self._own_s)
+        return OthersLoad(
+            cores=max(0.0, others_s / max(now_s - self._began_s, 1e-3)),
+            num_cores=len(_own_cores() or psutil.cpu_times(percpu=True)),
+            device_share=_busiest_device_share(),
+        )
+
+
+def _moment() -> tuple[float, float, float]:
+    """Return the time, and the seconds that cores and this process have been busy until now."""
+    mine = _own_cores()
+    times = enumerate(psutil.cpu_times(percpu=True))
+    found = [one for core, one in times if mine is None or core in mine]
+    busy = sum(getattr(one, kind, 0.0) for one in found for kind in _BUSY_KINDS)
+    return time.monotonic(), busy, time.process_time()
+
+
+def _own_cores() -> set[int] | None:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 
 def others_load() -> OthersLoad:
@@ -47,7 +78,7 @@ def others_load() -> OthersLoad:
 
 
 def _look() -> OthersLoad:
-    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    mine = _own_cores()
     busy = psutil.cpu_percent(interval=_INTERVAL_S, percpu=True)
     used = [share for core, share in enumerate(busy) if mine is None or core in mine] or busy
     return OthersLoad(

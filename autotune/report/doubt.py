@@ -20,7 +20,7 @@ def why_in_doubt(measured: Measurement, loads: Iterable[OthersLoad]) -> str | No
         measured: the trial that was diagnosed.
         loads: what other programs used before it and after it.
     """
-    reasons = [*dict.fromkeys(_busy(loads)), *_unsteady(measured)]
+    reasons = [*dict.fromkeys(busy_words(loads)), *_unsteady(measured)]
     if not reasons:
         return None
     return f"{' and '.join(reasons)}; try again when nothing else runs on this machine"
@@ -32,7 +32,8 @@ def in_doubt(diagnosis: Diagnosis, why: str) -> Diagnosis:
     return replace(diagnosis, bound=None, advice=(), unknown=unknown)
 
 
-def _busy(loads: Iterable[OthersLoad]) -> Iterator[str]:
+def busy_words(loads: Iterable[OthersLoad]) -> Iterator[str]:
+    """Yield what other programs used of the machine, where that is much."""
     found = list(loads)
     busiest = max(found, key=lambda load: load.cores, default=None)
     if busiest and busiest.cores >= _BUSY * busiest.num_cores:

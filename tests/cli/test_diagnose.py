@@ -3,13 +3,16 @@
 import json
 import math
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from autotune.cli import diagnose
-from autotune.dispatch.others import OthersLoad, others_load
+from autotune.dispatch.others import OthersLoad, Watch, others_load
 from autotune.report import doubt
 from autotune.storage.testing import make_measurement
 from autotune.trials.result import Window
@@ -95,6 +98,17 @@ def test_what_others_use_is_looked_at():
     load = others_load()
     assert 0 <= load.cores <= load.num_cores
     assert load.num_cores == len(os.sched_getaffinity(0))
+
+
+def test_a_watch_sees_what_others_use_beside_this_process():
+    """Here one that computes all the time, from when the watch was made until it is asked."""
+    endless = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(endless) as other:
+        watch = Watch()
+        time.sleep(0.5)
+        load = watch.load()
+        other.kill()
+    assert 0.1 < load.cores <= load.num_cores + 0.1
 
 
 MISTAKES = {
