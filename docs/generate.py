@@ -248,14 +248,13 @@ def _effect(knob: Knob, value: Value) -> Effect:
 
 def _is_slower(knob: Knob, value: Value) -> bool:
     effect = _effect(knob, value)
-    return max(effect.host, effect.device * effect.pointwise) <= 1 and (
-        min(effect.host, effect.device) < 1
-    )
+    fastest = effect.device * max(effect.products, effect.pointwise)
+    return max(effect.host, fastest) <= 1 and min(effect.host, effect.device) < 1
 
 
 def _is_more_work(knob: Knob, value: Value) -> bool:
     effect = _effect(knob, value)
-    return effect.host < 1 < effect.device
+    return effect.host < 1 < effect.device * effect.products
 
 
 def _memory(knob: Knob) -> str:

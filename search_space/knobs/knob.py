@@ -53,12 +53,14 @@ class Effect:
     Attributes:
         host: factor on the speed of preparing and launching operations.
         device: factor on the speed of running them.
+        products: further factor on the speed of matrix products, convolutions and attention.
         pointwise: further factor on the speed of those that are bound by memory bandwidth, such as
-            norms and activations between matrix products.
+            norms and activations between products.
     """
 
     host: float = 1.0
     device: float = 1.0
+    products: float = 1.0
     pointwise: float = 1.0
 
 

@@ -32,8 +32,9 @@ _KERNEL_S, _MOST_FIXED_SHARE = 3e-6, 0.95
 # Device time of any batch beside its samples, as a part of the baseline's batch: a small batch
 # leaves units idle.
 _IDLE_PART_OF_BATCH = 0.05
-# Share of a GPU's time that a usual step in bf16 spends on kernels bound by memory bandwidth.
-_USUAL_POINTWISE_SHARE = 0.41
+# Share of a GPU's time that a usual step in fp32 spends on kernels bound by memory bandwidth: of
+# models of matrix products alone, and how much more of convolutions alone, which are faster.
+_USUAL_POINTWISE_SHARE, _MORE_BESIDE_CONVOLUTIONS = 0.1, 0.2
 _LEAST_DOUBT = 0.002  # least standard deviation of the log speed by a changed setting
 # Part of the time of copying batches that pinned memory hides: a ResNet-50 on an H200 copied for
 # 19 % of its step from pageable memory.
@@ -53,8 +54,8 @@ class Sides:
         device_s: seconds in which the device runs them.
         fixed_s: part of `device_s` that depends on neither batch nor precision.
         is_measured: whether a diagnosis measured them; else they are a guess.
-        pointwise_share: share of `device_s` that is bound by memory bandwidth once matrix products
-            are computed in a fast format.
+        pointwise_share: share of `device_s` less `fixed_s` in eager fp32 that is bound by memory
+            bandwidth, not by the arithmetic of matrix products, convolutions and attention.
     """
 
     host_s: float
@@ -62,6 +63,13 @@ class Sides:
     fixed_s: float
     is_measured: bool = True
     pointwise_share: float = _USUAL_POINTWISE_SHARE
+
+    def varying_s(self, speed: Effect) -> float:
+        """Return the device time beside `fixed_s` that settings of this speed-up leave."""
+        products = (1.0 - self.pointwise_share) / speed.products
+        return (self.device_s - self.fixed_s) * (
+            (products + self.pointwise_share / speed.pointwise) / speed.device
+        )
 
 
 class Roofline:
@@ -83,8 +91,18 @@ class Roofline:
         self._effects: dict[tuple[str, Value], Effect] = {}
         reference = history.diagnosed or history.baseline
         self._diagnosed_batch = int(reference.plan["batch_size"])
-        sides = replace(sides_of(reference, hardware), pointwise_share=_pointwise_share(reference))
-        self._sides = _without(self._combined_effect(reference.plan), sides)
+        effect = self._combined_effect(reference.plan)
+        sides = replace(
+            sides_of(reference, hardware), pointwise_share=self._pointwise_share(reference, effect)
+        )
+        self._sides = _without(effect, sides)
+
+    def _pointwise_share(self, reference: Done, effect: Effect) -> float:
+        measured = _measured_share(reference)
+        if measured is not None:
+            return _share_without(effect, measured)
+        conv_share = self._history.space.facts.conv_share
+        return _USUAL_POINTWISE_SHARE + _MORE_BESIDE_CONVOLUTIONS * conv_share
 
     def log_speed(self, plan: Plan) -> float:
         """Return the log of the expected samples per second without waiting for data."""
@@ -143,18 +161,19 @@ class Roofline:
         corrections = [self._knob(n).correction(plan[n], effects) for n in effects]
         found = [*effects.values(), *corrections]
         return Effect(
-            math.prod(e.host for e in found),
-            math.prod(e.device for e in found),
-            math.prod(e.pointwise for e in found),
+            host=math.prod(e.host for e in found),
+            device=math.prod(e.device for e in found),
+            products=math.prod(e.products for e in found),
+            pointwise=math.prod(e.pointwise for e in found),
         )
 
     def _effect(self, name: str, value: Value) -> Effect:
         if (name, value) not in self._effects:
             found, most = self._expected(name, value), self._largest_effect(name)
-            self._effects[name, value] = self._by_diagnosis(name, value) or Effect(
-                self._limited(name, found.host, most.host),
-                self._limited(name, found.device, most.device),
-                found.pointwise,
+            self._effects[name, value] = self._by_diagnosis(name, value) or replace(
+                found,
+                host=self._limited(name, found.host, most.host),
+                device=self._limited(name, found.device, most.device),
             )
         return self._effects[name, value]
 
@@ -199,11 +218,7 @@ class Roofline:
         own, sides, p = self._diagnosed_batch, self._sides, self._sharpness
         host_s = sides.host_s / speed.host
         idle = _IDLE_PART_OF_BATCH * int(self._baseline_plan["batch_size"])
-        varying_s = (sides.device_s - sides.fixed_s) * (batch + idle) / (own + idle)
-        pointwise = sides.pointwise_share
-        device_s = sides.fixed_s + varying_s / speed.device * (
-            1.0 - pointwise + pointwise / speed.pointwise
-        )
+        device_s = sides.fixed_s + sides.varying_s(speed) * (batch + idle) / (own + idle)
         step_s = float((host_s**p + device_s**p) ** (1 / p))
         return math.log(batch / step_s)
 
@@ -254,23 +269,25 @@ def _sides(
 
 
 def _without(speed: Effect, sides: Sides) -> Sides:
-    """Return what the times would be without settings of this speed-up."""
+    """Return what the times would be without the settings of this speed-up that they have."""
     varying_s = sides.device_s - sides.fixed_s
+    times = varying_s / sides.varying_s(speed) if varying_s else 1.0
     return replace(
-        sides,
-        host_s=sides.host_s * speed.host,
-        device_s=sides.fixed_s + varying_s * speed.device,
+        sides, host_s=sides.host_s * speed.host, device_s=sides.fixed_s + varying_s * times
     )
 
 
-def _pointwise_share(trial: Done) -> float:
-    """Return the share of the device's time that is bound by memory bandwidth in a fast format.
+def _share_without(speed: Effect, share: float) -> float:
+    """Return what a share of kernels bound by memory bandwidth would be without settings."""
+    products, pointwise = (1.0 - share) * speed.products, share * speed.pointwise
+    return pointwise / (products + pointwise)
 
-    A step in fp32 does not tell: its matrix products take most of the time.
-    """
+
+def _measured_share(trial: Done) -> float | None:
+    """Return the share of the kernels' time that is bound by memory bandwidth, as diagnosed."""
     diagnosis = trial.result.diagnosis
-    if diagnosis is None or trial.plan.get("precision", "fp32") == "fp32":
-        return _USUAL_POINTWISE_SHARE
+    if diagnosis is None:
+        return None
     by_bandwidth = diagnosis.causes.get(Bound.MEMORY_BANDWIDTH, 0.0)
     busy = by_bandwidth + diagnosis.causes.get(Bound.ARITHMETIC, 0.0)
-    return by_bandwidth / busy if busy else _USUAL_POINTWISE_SHARE
+    return by_bandwidth / busy if busy else None
