@@ -33,6 +33,7 @@ class TuneRequest:
         fresh: start a new run even if there is an unfinished one to continue.
         ray_address: of a cluster to use; None starts a private one.
         seed: of parameters, data order and the sampler.
+        disturbances: what else used the machine as the run began, in sentences for the user.
     """
 
     target: Target
@@ -48,6 +49,7 @@ class TuneRequest:
     fresh: bool = False
     ray_address: str | None = None
     seed: int = 0
+    disturbances: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

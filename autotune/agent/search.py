@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.agent.agenda import Agenda
@@ -116,8 +117,7 @@ class Search:
         except BaseException as error:
             self._finish(RunState.FAILED, str(error) or type(error).__name__, None)
             raise
-        self._finish(state, reason, winner)
-        return winner
+        return self._finish(state, reason, winner)
 
     def _loop(self) -> None:
         self._fill()
@@ -263,7 +263,10 @@ class Search:
         with contextlib.suppress(StoreError):
             self._finish(RunState.INTERRUPTED, str(failure), winner)
 
-    def _finish(self, state: RunState, reason: str, winner: Winner | None) -> None:
+    def _finish(self, state: RunState, reason: str, winner: Winner | None) -> Winner | None:
+        """Store how the run ended; return the winner with what disturbed the run."""
+        told = winner and replace(winner, remarks=(*winner.remarks, *self._settings.disturbances))
         self._store.finish_run(
-            self._run.id, state, stop_reason=reason, used_s=self._budget.used_s, winner=winner
+            self._run.id, state, stop_reason=reason, used_s=self._budget.used_s, winner=told
         )
+        return told

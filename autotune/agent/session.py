@@ -222,4 +222,5 @@ def _settings(request: TuneRequest) -> SearchSettings:
         max_trials=request.max_trials,
         seed=request.seed,
         max_memory_bytes=request.max_memory_bytes,
+        disturbances=request.disturbances,
     )

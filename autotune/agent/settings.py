@@ -32,6 +32,7 @@ class SearchSettings:
             are never finalists. It is lowered where processes of one plan differ much.
         overrun: multiple of its expected duration after which a search trial is given up.
         max_rounds: largest number of rounds of the confirmation.
+        disturbances: what else used the machine as the run began, in sentences for the user.
     """
 
     budget_s: float
@@ -51,6 +52,7 @@ class SearchSettings:
     racing: float = 0.95
     overrun: float = 2.5
     max_rounds: int = 5
+    disturbances: tuple[str, ...] = ()
 
     @property
     def protocol(self) -> Protocol:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,17 +127,20 @@ def _tune(request: TuneRequest, console: Console, stop: Stop) -> EndedRun:
         watch = Watch()
         from autotune.agent.session import tune  # noqa: PLC0415  `--help` needs no ray, no optuna
 
-        busy = list(busy_words([watch.load()]))
+        disturbances = tuple(
+            f"{busy} as the run began: figures are lower and vary more than on a quiet machine"
+            for busy in busy_words([watch.load()])
+        )
 
         def make_observer(run: RunRecord, space: Space, budget: Budget) -> RunScreen:
-            print_introduction(console, run, space.facts, busy)
+            print_introduction(console, run, space.facts, disturbances)
             earlier = _trials(request.storage, run) if run.num_trials else []
             screen.begin(run, budget, earlier)
             stop.begin()
             return screen
 
         try:
-            return tune(request, make_observer, stop.is_set)
+            return tune(replace(request, disturbances=disturbances), make_observer, stop.is_set)
         except KeyboardInterrupt:
             raise InterruptedRunError(
                 "stopped at once; finished trials are stored, and the same command goes on"
@@ -150,11 +154,11 @@ def _trials(storage: str | None, run: RunRecord) -> list[TrialRecord]:
 
 
 def print_introduction(
-    console: Console, run: RunRecord, facts: WorkloadFacts, busy: Iterable[str] = ()
+    console: Console, run: RunRecord, facts: WorkloadFacts, disturbances: Iterable[str] = ()
 ) -> None:
     """Print what is trained on which machine, what the run looks for, and what to know first.
 
-    To know is also what other programs used of the machine as the run began, given as `busy`.
+    To know is also what else used the machine as the run began.
     """
     ranks = run.new.num_ranks
     wraps_not = not console.is_terminal
@@ -172,8 +176,7 @@ def print_introduction(
             f"{run.used_s:.0f} s of its budget; --fresh starts a new one",
             soft_wrap=wraps_not,
         )
-    disturbed = (f"as the run began {one}, so figures are lower and vary more" for one in busy)
-    for remark in (*facts.remarks, *disturbed):
+    for remark in (*facts.remarks, *disturbances):
         console.print(Text(f"note: {remark}", style="yellow"), soft_wrap=wraps_not)
     console.print("")
 

@@ -25,6 +25,7 @@ _WARNINGS = (
     "passed over",
     "it may be better without",
     "your batch_size",
+    "other programs used",
 )
 
 

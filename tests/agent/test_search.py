@@ -71,6 +71,16 @@ def test_finds_the_best_of_a_launch_bound_mlp_at_the_same_batch():
     assert winner.speedup.low > 2.5
 
 
+def test_what_disturbed_a_run_is_kept_with_its_winner():
+    """Whoever reads the plan later sees that the machine was not quiet."""
+    busy = "other programs used 1.9 of 2 cores as the run began"
+    settings = {"max_trials": 3, "disturbances": (busy,)}
+    table = Table(World(GPT_MODEL), GPT, budget_s=600, settings=settings)
+    winner = table.search().run()
+    assert winner.remarks[-1] == busy
+    assert table.record().winner == winner
+
+
 def test_an_input_bound_workload_gets_workers():
     """Where the loop waits for data, the winner loads in parallel."""
     slow_loader = replace(GPT_MODEL, loader_samples_per_s=60.0)
