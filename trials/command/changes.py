@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.search_space.command import MadeLoader
 from autotune.search_space.plan import Plan
+from autotune.trials.applying.apply import kept_open
 from autotune.trials.applying.blocks import repeated_blocks
 from autotune.trials.applying.checkpoints import keep_implementation
 from autotune.trials.applying.compiler import compile_blocks, compile_model
@@ -59,7 +60,7 @@ class Changes:
 
     def apply_to_process(self) -> None:
         """Enter the plan's process-wide settings, for as long as the process lives."""
-        self._settings.enter_context(process_settings(self.plan))
+        kept_open(self._settings).enter_context(process_settings(self.plan))
 
     def apply_to_batches(self, loader: DataLoader[Any], made: MadeLoader) -> None:
         """Let a loader that has just been made give batches of the plan's size."""
