@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
+from autotune.trials.applying.kernels import save_kernels, use_empty_cache_beside
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
 from autotune.trials.measuring.meter import Meter
@@ -129,6 +130,8 @@ class _Measurement(_Trial):
         ]
 
     def result(self) -> TrialResult:
+        if self.request.kernels_path is not None:
+            save_kernels(Path(self.request.kernels_path), self.device)
         self._measurement = self._meter.summary(
             self._windows,
             self.phases_s,
@@ -153,6 +156,8 @@ class _Measurement(_Trial):
     def _build(self) -> None:
         self.prepare()
         request = self.request
+        if request.kernels_path is not None:
+            use_empty_cache_beside(Path(request.kernels_path))
         self._step = build_step(self.workload, request.plan, self.device, request.seed, self.ranks)
         self._meter = Meter(self._step, self.workload, request.protocol, self.ranks)
 

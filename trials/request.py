@@ -100,6 +100,8 @@ class TrialRequest:
         place: which rank of the trial this process is.
         command: the command that trains; None: the workload's functions do.
         arguments: what `sys.argv` holds beside the workload's name while it is imported.
+        kernels_path: the file for the kernels that the compiler makes; beside it the compiler has
+            an empty cache folder of its own. None: they are not kept.
     """
 
     number: int
@@ -120,6 +122,7 @@ class TrialRequest:
     place: RankPlace = field(default_factory=RankPlace)
     command: Command | None = None
     arguments: tuple[str, ...] = ()
+    kernels_path: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` reads them back."""
