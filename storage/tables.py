@@ -181,6 +181,7 @@ class TrialRow(Base):
     exposed_comm_share: Mapped[float | None]
 
     numerics: Mapped[dict[str, Any] | None]
+    quality: Mapped[dict[str, Any] | None]
     diagnosis: Mapped[dict[str, Any] | None]
     traceback: Mapped[str | None]
     log_tail: Mapped[str | None]

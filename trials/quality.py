@@ -1,0 +1,73 @@
+"""Training until `evaluate(model)` reaches a target: what is asked, and the curve."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityRequest:
+    """Train until `evaluate(model)` returns the target or more, or the time is up.
+
+    Attributes:
+        target: what `evaluate` is to return at least; higher is better.
+        limit_s: wall clock in the trial's process, building and evaluation included.
+        interval_s: seconds of training between two evaluations.
+    """
+
+    target: float
+    limit_s: float
+    interval_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityPoint:
+    """What `evaluate` returned at a moment of a training.
+
+    Attributes:
+        train_s: seconds of training until then, without compilation and evaluation: the steps
+            from the second one on.
+        samples: trained on until then.
+        value: what `evaluate` returned.
+    """
+
+    train_s: float
+    samples: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityCurve:
+    """What `evaluate` returned during one training, which ended at the target or in time.
+
+    Attributes:
+        target: what it was to return at least.
+        points: in the order of time, at least one.
+    """
+
+    target: float
+    points: tuple[QualityPoint, ...]
+
+    @property
+    def reached_s(self) -> float | None:
+        """Seconds of training until the target was reached, None where it was not."""
+        reached = (point.train_s for point in self.points if point.value >= self.target)
+        return next(reached, None)
+
+    @property
+    def best(self) -> QualityPoint:
+        """The first of the points with the highest value."""
+        return max(self.points, key=lambda point: point.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_dict` reads them back."""
+        return {
+            "target": self.target,
+            "reached_s": self.reached_s,
+            "points": [asdict(point) for point in self.points],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "QualityCurve":
+        """Build from what `to_dict` gave."""
+        points = tuple(QualityPoint(**point) for point in values["points"])
+        return cls(target=values["target"], points=points)
