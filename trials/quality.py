@@ -12,11 +12,13 @@ class QualityRequest:
         target: what `evaluate` is to return at least; higher is better.
         limit_s: wall clock in the trial's process, building and evaluation included.
         interval_s: seconds of training between two evaluations.
+        max_train_s: seconds of training after which to end as well; None: any.
     """
 
     target: float
     limit_s: float
     interval_s: float
+    max_train_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +56,14 @@ class QualityCurve:
         return next(reached, None)
 
     @property
-    def best(self) -> QualityPoint:
-        """The first of the points with the highest value."""
-        return max(self.points, key=lambda point: point.value)
+    def train_s(self) -> float:
+        """Seconds of training until the last point."""
+        return self.points[-1].train_s
+
+    def best_within(self, train_s: float) -> float:
+        """Return the highest value of the first so many seconds of training."""
+        values = (point.value for point in self.points if point.train_s <= train_s)
+        return max(values, default=self.points[0].value)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` reads them back."""

@@ -48,7 +48,7 @@ def save_kernels(path: Path, device: torch.device) -> None:
             f"torch {torch.__version__} cannot save what it compiles; torch 2.7 and newer can"
         )
     saved = torch.compiler.save_cache_artifacts()
-    if saved is None or not saved[1].artifacts.get("inductor"):
+    if saved is None or not saved[1].inductor_artifacts:
         raise InvalidPlanError(
             "the compiler kept nothing in its cache: it is switched off, or the model's graphs "
             "hold what it cannot keep; TORCH_LOGS=+torch._inductor.codecache says which"
@@ -83,9 +83,12 @@ def _problem_of_loading(path: Path, device: torch.device) -> str | None:
             if other := _differences(made_for, _versions(device)):
                 return f"it was made for {other} ({_MAKE_ONE})"
             contents = {name: archive.read(name) for name in archive.namelist()}
-        _put_libraries(contents)
+        libraries = _libraries(contents)
         if torch.compiler.load_cache_artifacts(contents[_CACHE]) is None:
             return f"torch {torch.__version__} cannot read it ({_MAKE_ONE})"
+        # After the other, which leaves out what it finds a folder of.
+        for target, content in libraries.items():
+            _write_at_once(target, content)
     except FileNotFoundError:
         return "there is no such file any more"
     except Exception as error:  # noqa: BLE001  whatever a damaged file makes of its readers
@@ -122,21 +125,24 @@ def _triton_version() -> str:
         return "not installed"
 
 
-def _put_libraries(contents: dict[str, bytes]) -> None:
-    """Write the shared libraries of a file to where the compiler looks for its own.
+def _libraries(contents: dict[str, bytes]) -> dict[Path, bytes]:
+    """Return the shared libraries of a file, by where the compiler looks for its own.
+
+    Those that are there already are left out.
 
     Raises:
         ValueError: for a name that leads out of the compiler's cache folder.
     """
     from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: PLC0415  2 s to import
 
-    folder = Path(cache_dir())
+    folder, found = Path(cache_dir()), {}
     for name in (name for name in contents if name.startswith(_LIBRARIES)):
         target = folder / name.removeprefix(_LIBRARIES)
         if ".." in target.parts or not target.is_relative_to(folder):
             raise ValueError(f"{name} leads out of the compiler's cache folder")
         if not target.exists():
-            _write_at_once(target, contents[name])
+            found[target] = contents[name]
+    return found
 
 
 def _write_at_once(target: Path, content: bytes) -> None:

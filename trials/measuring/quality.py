@@ -43,6 +43,7 @@ def train_to_target(
     """
     points: list[QualityPoint] = []
     train_s, num_steps, longest_s = 0.0, 1, 0.0
+    most_s = math.inf if request.max_train_s is None else request.max_train_s
     batch = step.accumulation * int(step.plan["batch_size"])
     while True:
         steps = max(1, round(request.interval_s * (num_steps - 1) / train_s)) if train_s else 1
@@ -55,7 +56,8 @@ def train_to_target(
         points.append(QualityPoint(train_s=train_s, samples=num_steps * batch, value=value))
         now = time.perf_counter()
         longest_s = max(longest_s, now - begun)
-        if value >= request.target or now + longest_s > until:
+        is_over = now + longest_s > until or train_s >= most_s
+        if value >= request.target or is_over:
             return QualityCurve(target=request.target, points=tuple(points))
 
 

@@ -29,7 +29,7 @@ ACCOUNT = "training time until evaluate(model) returned"
 """Begins the remark on what the trainings to a target gave."""
 
 # Of a training's share of the time, for starting its process and ending it.
-_START_S = 8.0
+_START_S = 5.0
 _LEAST_S = 5.0  # of wall clock in a training's process
 _NUM_EVALUATIONS = 20  # in a training that takes all of its time
 
@@ -62,6 +62,7 @@ class Contest:
                 target=objective.target,
                 limit_s=limit_s,
                 interval_s=limit_s / _NUM_EVALUATIONS,
+                max_train_s=_time_of_others(history),
             ),
         )
 
@@ -137,6 +138,16 @@ def _curve(plan: Plan, history: History) -> QualityCurve | None:
     return next((curve for curve in curves if curve is not None), None)
 
 
+def _time_of_others(history: History) -> float | None:
+    """Return the shortest training so far that did not reach the target, None without one.
+
+    A plan that trained for longer could not be compared with it.
+    """
+    curves = (trial.result.quality for trial in history.of(Purpose.QUALITY))
+    short = (curve.train_s for curve in curves if curve is not None and curve.reached_s is None)
+    return min(short, default=None)
+
+
 def _reached_s(plan: Plan, curves: dict[Plan, QualityCurve]) -> float | None:
     return curves[plan].reached_s if plan in curves else None
 
@@ -144,13 +155,15 @@ def _reached_s(plan: Plan, curves: dict[Plan, QualityCurve]) -> float | None:
 def _first(plans: list[Plan], curves: dict[Plan, QualityCurve]) -> Plan:
     """Return the plan that reached the target first.
 
-    Where none did, it is the one with the best quality; where none was trained, the first.
+    Where none did, it is the one with the best quality in the time that all trained for; where
+    none was trained, the first.
     """
     reached = [plan for plan in plans if _reached_s(plan, curves) is not None]
     if reached:
         return min(reached, key=lambda plan: _reached_s(plan, curves) or 0.0)
     trained = [plan for plan in plans if plan in curves]
-    return max(trained, key=lambda plan: curves[plan].best.value, default=plans[0])
+    common_s = min((curves[plan].train_s for plan in trained), default=0.0)
+    return max(trained, key=lambda plan: curves[plan].best_within(common_s), default=plans[0])
 
 
 def _kept(fastest: Winner, baseline: Plan) -> Winner:

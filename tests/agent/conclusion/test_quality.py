@@ -84,6 +84,14 @@ def test_other_objectives_train_nothing_to_a_target():
     assert (usual.quality_s, SETTINGS.quality_s) == (0.0, 180.0)
 
 
+def test_nobody_is_trained_for_longer_than_one_that_did_not_reach_the_target():
+    """With as much time, that one might have reached it sooner."""
+    contest, short = Contest(settings=SETTINGS), trained(LARGE, (5.0, 0.6), (30.0, 0.8))
+    assert contest.next(seen(short), 500.0).quality.max_train_s == 30.0
+    reached = trained(LARGE, (5.0, 0.6), (30.0, 0.95))
+    assert contest.next(seen(reached), 500.0).quality.max_train_s is None
+
+
 WON = {
     "fastest": ((10.0, 20.0, 40.0), LARGE, 10.0),
     "own batch": ((30.0, 20.0, 40.0), SAME, 20.0),
@@ -134,6 +142,16 @@ def test_where_none_reaches_the_target_the_best_quality_wins_without_a_time():
     winner = conclude_by_quality(seen(*trainings), SETTINGS)
     assert winner.plan == SPACE.plan(SAME)
     assert winner.own.train_s is None
+
+
+def test_where_none_reaches_the_target_quality_is_compared_after_as_much_training():
+    """A training that had more time does not win by that."""
+    trainings = [
+        trained(LARGE, (10.0, 0.7), (20.0, 0.8)),
+        trained(SAME, (10.0, 0.6), (20.0, 0.75), (40.0, 0.85)),
+        trained({}, (10.0, 0.1)),
+    ]
+    assert conclude_by_quality(seen(*trainings), SETTINGS).plan == SPACE.plan(LARGE)
 
 
 def test_what_had_no_time_to_be_trained_is_said():

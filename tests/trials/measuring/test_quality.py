@@ -1,5 +1,7 @@
 """Trainings until `evaluate` reaches a target."""
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.trials.quality import QualityRequest
@@ -45,7 +47,14 @@ def test_a_training_that_does_not_reach_its_target_ends_in_time(write_workload, 
     result = run_plan(write_workload(COUNTED), quality=request(1e9, limit_s=1.0))
     assert result.outcome is Outcome.OK
     assert result.quality.reached_s is None
-    assert result.quality.best is result.quality.points[-1]
+    assert result.quality.best_within(60.0) == result.quality.points[-1].value
+
+
+def test_a_training_ends_after_the_time_that_others_had(write_workload, run_plan):
+    """However much is left: they would have learned more in that, too."""
+    asked = replace(request(1e9), max_train_s=0.2)
+    curve = run_plan(write_workload(COUNTED), quality=asked).quality
+    assert 0.2 <= curve.train_s < 30.0
 
 
 def test_a_model_trains_on_as_it_did_before_it_was_evaluated(write_workload, run_plan):
