@@ -26,8 +26,8 @@ class QualityPoint:
     """What `evaluate` returned at a moment of a training.
 
     Attributes:
-        train_s: seconds of training until then, without compilation and evaluation: the steps
-            from the second one on.
+        train_s: seconds of training until then, without evaluation and without the first steps,
+            in which the compiler runs and CUDA graphs are recorded.
         samples: trained on until then.
         value: what `evaluate` returned.
     """

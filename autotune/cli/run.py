@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autotune.agent.objectives.objective import ObjectiveName
 from autotune.agent.objectives.stored import objective_from
-from autotune.agent.request import EndedRun, TuneRequest, parse_budget
+from autotune.agent.request import EndedRun, TuneRequest, check_evaluates, parse_budget
 from autotune.agent.settings import SearchSettings
 from autotune.cli.conclusion import print_conclusion, print_verdict
 from autotune.cli.invocation import invocation_of
@@ -238,6 +238,7 @@ def _preview(request: TuneRequest, *, as_json: bool) -> None:
         request.target, request.narrowing, num_ranks=request.num_ranks, seed=request.seed
     )
     space = spaces.whole
+    check_evaluates(request, space.facts)
     objective = request.objective
     planned = first_trials(space, hardware, request.budget_s, spaces.scouting, objective)
     if as_json:

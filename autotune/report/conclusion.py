@@ -16,6 +16,7 @@ _WHY_REJECTED = {
     Reason.FAILED_AGAIN: "failed when it ran again",
 }
 _FASTER = "a trial was faster"
+_ONE_EACH = "one training each"
 # Begin the remarks that warn, in the words of the conclusion that wrote them.
 _WARNINGS = (
     "by how much is not known well",
@@ -58,8 +59,8 @@ def _to_target(verdict: Verdict) -> str:
         return "its target was not reached"
     reached = f"its target reached in {verdict.reached_s:.1f} s of training"
     if verdict.train is None:
-        return f"{reached}, and by your baseline not in its time"
-    return f"{reached}, {times(verdict.train)} that of your baseline"
+        return f"{reached}, and by your baseline not in its time ({_ONE_EACH})"
+    return f"{reached}, {times(verdict.train)} that of your baseline ({_ONE_EACH})"
 
 
 def _of_others(verdict: Verdict) -> str:
@@ -67,7 +68,8 @@ def _of_others(verdict: Verdict) -> str:
     if verdict.plan is None:
         return "no other plan was measured"
     if verdict.reached_s is not None:
-        return f"it reached its target first, in {verdict.reached_s:.1f} s of training"
+        reached = f"in {verdict.reached_s:.1f} s of training"
+        return f"it reached its target first, {reached} ({_ONE_EACH})"
     if verdict.speedup is None:
         return "no other plan is better"
     fast = f"{_times_as_fast(verdict)}"

@@ -62,7 +62,7 @@ TOLD = {
         replace(BEST, own=trained_in(20.0), baseline=trained_in(50.0)),
         (200.0, SEARCHED),
         OBJECTIVES["target"],
-        "CONFIRMED: its target reached in 20.0 s of training, 0.40 times that of your baseline, ",
+        "CONFIRMED: its target reached in 20.0 s of training, 0.40 times that of your baseline (",
     ),
     "reached_alone": (
         replace(BEST, own=trained_in(20.0)),

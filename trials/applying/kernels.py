@@ -98,7 +98,7 @@ def _problem_of_loading(path: Path, device: torch.device) -> str | None:
 
 
 def _differences(made_for: dict[str, str], here: dict[str, str]) -> str:
-    """Return `torch 2.11.0 and this is torch 2.13.0`; an empty string where all is the same."""
+    """Return `torch 2.11.0; here it is torch 2.13.0`; an empty string where all is the same."""
     differing = [name for name in here if made_for.get(name) != here[name]]
     there = ", ".join(f"{name} {made_for.get(name)}" for name in differing)
     return there and f"{there}; here it is " + ", ".join(f"{n} {here[n]}" for n in differing)

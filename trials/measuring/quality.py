@@ -42,23 +42,32 @@ def train_to_target(
         DivergedError: when a loss is not finite.
     """
     points: list[QualityPoint] = []
-    train_s, num_steps, longest_s = 0.0, 1, 0.0
+    train_s, longest_s = 0.0, 0.0
+    num_untimed, num_timed, steps = 1 + _get_ready(step, feed), 0, 1
     most_s = math.inf if request.max_train_s is None else request.max_train_s
     batch = step.accumulation * int(step.plan["batch_size"])
     while True:
-        steps = max(1, round(request.interval_s * (num_steps - 1) / train_s)) if train_s else 1
         begun = time.perf_counter()
-        took_s = _train(step, feed, steps)
-        train_s, num_steps = train_s + took_s, num_steps + steps
+        train_s, num_timed = train_s + _train(step, feed, steps), num_timed + steps
+        steps = max(1, round(request.interval_s * num_timed / train_s))
         if train_s < (len(points) + 0.5) * request.interval_s:
             continue
-        value = _evaluated(step.model, evaluate, path)
-        points.append(QualityPoint(train_s=train_s, samples=num_steps * batch, value=value))
+        value, samples = _evaluated(step.model, evaluate, path), (num_untimed + num_timed) * batch
+        points.append(QualityPoint(train_s=train_s, samples=samples, value=value))
         now = time.perf_counter()
         longest_s = max(longest_s, now - begun)
         is_over = now + longest_s > until or train_s >= most_s
         if value >= request.target or is_over:
             return QualityCurve(target=request.target, points=tuple(points))
+
+
+def _get_ready(step: Step, feed: Feed) -> int:
+    """Take the steps in which CUDA graphs are recorded, and return their number."""
+    count = 0
+    while count < step.steps_until_ready or not step.is_ready:
+        _train(step, feed, 1)
+        count += 1
+    return count
 
 
 def _train(step: Step, feed: Feed, steps: int) -> float:
