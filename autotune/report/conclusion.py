@@ -59,7 +59,7 @@ def _to_target(verdict: Verdict) -> str:
         return "its target was not reached"
     reached = f"its target reached in {verdict.reached_s:.1f} s of training"
     if verdict.train is None:
-        return f"{reached}, and by your baseline not in its time ({_ONE_EACH})"
+        return f"{reached}, and not by your baseline in the time it had ({_ONE_EACH})"
     return f"{reached}, {times(verdict.train)} that of your baseline ({_ONE_EACH})"
 
 

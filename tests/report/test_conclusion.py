@@ -68,7 +68,7 @@ TOLD = {
         replace(BEST, own=trained_in(20.0)),
         (200.0, SEARCHED),
         OBJECTIVES["target"],
-        "CONFIRMED: its target reached in 20.0 s of training, and by your baseline not in its ",
+        "CONFIRMED: its target reached in 20.0 s of training, and not by your baseline in the ",
     ),
     "not_reached": (
         BEST,
