@@ -125,10 +125,10 @@ def compute_loss(model, batch):
 
 @torch.no_grad()
 def evaluate(model):
-    """Nats per byte on the last tenth of the text, which training does not see."""
+    """Minus the nats per byte on the last tenth of the text, which training does not see."""
     text = standard_library()
     held_out = SourceCode(text[len(text) * 9 // 10 :], SIZE.tokens)
     device = next(model.parameters()).device
     picked = [held_out[i] for i in range(0, len(held_out), len(held_out) // 16)]
     inputs, targets = (torch.stack(column).to(device) for column in zip(*picked, strict=True))
-    return model(inputs, targets).item()
+    return -model(inputs, targets).item()

@@ -54,6 +54,7 @@ class WorkloadFacts:
         held: knobs that keep their baseline value under the command, each with the reason.
         world_size: processes that train together in the command.
         source_hash: hash of the workload's file and of its imports from its own folder.
+        evaluates: the workload has an `evaluate(model)`.
         remarks: lines for the user, for example a BATCH_SIZE cut to the dataset.
     """
 
@@ -97,6 +98,7 @@ class WorkloadFacts:
     held: tuple[tuple[str, str], ...] = ()
     world_size: int = 1
     source_hash: str = ""
+    evaluates: bool = False
     remarks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

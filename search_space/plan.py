@@ -20,10 +20,13 @@ class Plan:
         items: the knobs with their values.
         ranks: number of ranks that a plan file was made for; None elsewhere. Plans that differ
             only in it are equal.
+        kernels: path of the file of compiled kernels that lies beside the plan file; None: none
+            does. Plans that differ only in it are equal.
     """
 
     items: tuple[tuple[str, Value], ...]
     ranks: int | None = field(default=None, compare=False)
+    kernels: str | None = field(default=None, compare=False)
     _values: dict[str, Value] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

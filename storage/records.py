@@ -15,8 +15,8 @@ from autotune.storage.figures import (
 )
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
-NOT_SEARCHED = (Purpose.NUMERICS, Purpose.MEASURE)
-"""Purposes of trials that compare numerics or measure one plan alone: no candidates to win."""
+NOT_SEARCHED = (Purpose.NUMERICS, Purpose.MEASURE, Purpose.QUALITY)
+"""Purposes of trials that compare numerics, measure one plan alone or train to a target."""
 
 
 class RunState(enum.Enum):

@@ -13,6 +13,7 @@ from autotune.storage.tables import PlanRow, RunRow, TrialRow, WindowRow
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.numerics_report import NumericsReport
+from autotune.trials.quality import QualityCurve
 from autotune.trials.result import (
     Measurement,
     Outcome,
@@ -86,6 +87,8 @@ def fill_result(row: TrialRow, result: TrialResult) -> None:
         setattr(row, name, getattr(result, name))
     if result.numerics is not None:
         row.numerics = result.numerics.to_dict()
+    if result.quality is not None:
+        row.quality = strict(result.quality.to_dict())
     if result.diagnosis is not None:
         row.diagnosis = strict(result.diagnosis.to_dict())
     if result.measurement is not None:
@@ -135,6 +138,7 @@ def _result(row: TrialRow, windows: list[WindowRow]) -> TrialResult | None:
         cause=None if row.cause is None else Cause(row.cause),
         measurement=_measurement(row, windows),
         numerics=None if row.numerics is None else NumericsReport.from_dict(row.numerics),
+        quality=None if row.quality is None else QualityCurve.from_dict(row.quality),
         diagnosis=None if row.diagnosis is None else Diagnosis.from_dict(row.diagnosis),
         **{name: getattr(row, name) for name in AS_IS if getattr(row, name) is not None},
     )

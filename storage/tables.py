@@ -182,6 +182,7 @@ class TrialRow(Base):
     other_work_share: Mapped[float | None]
 
     numerics: Mapped[dict[str, Any] | None]
+    quality: Mapped[dict[str, Any] | None]
     diagnosis: Mapped[dict[str, Any] | None]
     traceback: Mapped[str | None]
     log_tail: Mapped[str | None]

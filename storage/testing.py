@@ -33,6 +33,7 @@ from autotune.storage.trends import Series, TrendPoint
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.numerics_report import Deviation, NumericsReport, Part
+from autotune.trials.quality import QualityCurve, QualityPoint
 from autotune.trials.result import (
     Measurement,
     Outcome,
@@ -205,6 +206,15 @@ class StoreContract:
         assert second is not None
         assert math.isnan(second.plan_losses[0])
         assert not second.passed
+
+    def test_a_training_to_a_target_comes_back_as_it_was(self, store: TrialStore) -> None:
+        """Each point of its curve survives; most trials have none."""
+        points = tuple(
+            QualityPoint(train_s=seconds, samples=320, value=value)
+            for seconds, value in ((1.5, 0.5), (3.0, 0.92))
+        )
+        trained = TrialResult(outcome=Outcome.OK, quality=QualityCurve(target=0.9, points=points))
+        assert stored(store, trained) == [trained]
 
     def test_a_diagnosis_comes_back_as_it_was(self, store: TrialStore) -> None:
         """Shares, findings with their lines and what is unknown survive; most trials have none."""

@@ -22,7 +22,7 @@ from autotune.search_space.plan import Plan, Value
 from autotune.storage.tables import KnobRow, RunRow, TrialRow
 
 VIEW = "trials_wide"
-LEFT_OUT = {"plan", "numerics", "diagnosis", "traceback", "log_tail", "log_path"}
+LEFT_OUT = {"plan", "numerics", "quality", "diagnosis", "traceback", "log_tail", "log_path"}
 """Columns of `trials` that the view leaves out, as they hold long texts or JSON."""
 
 KINDS: Mapping[type, str] = {bool: "boolean", int: "integer", float: "real", str: "text"}

@@ -9,6 +9,6 @@
 
 Beside these rooms is what they share: the workload contract, the process group, the feed of
 batches, failures. The only package that imports torch; `request`, `result`, `cause`, `diagnosis`,
-`numerics_report`, `interval`, `merge`, `peers` and `forkable` do not, and are importable
-everywhere.
+`numerics_report`, `quality`, `interval`, `merge`, `peers`, `processor` and `forkable` do not, and
+are importable everywhere.
 """

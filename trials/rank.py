@@ -8,11 +8,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
+from autotune.trials.applying.kernels import save_kernels, use_empty_cache_beside
 from autotune.trials.diagnosis import Diagnosis, DiagnosisRequest, undiagnosed
 from autotune.trials.failure import failed
 from autotune.trials.measuring.meter import Meter
+from autotune.trials.measuring.quality import train_to_target
 from autotune.trials.process_group import (
     ALONE,
     device_of,
@@ -21,6 +24,7 @@ from autotune.trials.process_group import (
     limit_device_memory,
 )
 from autotune.trials.profiling.diagnose import Subject, diagnose
+from autotune.trials.quality import QualityRequest
 from autotune.trials.request import TrialRequest
 from autotune.trials.result import Kept, Outcome, Phase, TrialResult
 from autotune.trials.workload import Workload, load_workload
@@ -36,8 +40,7 @@ def run_trial(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
     Before a diagnosis, which may fail or hang, the result without it is yielded as `Kept`.
     """
     path = Path(request.workload_path)
-    reference = request.compare_with
-    trial = _Measurement(request) if reference is None else _Comparison(request, reference)
+    trial = _trial_of(request)
     phase = Phase.START
     try:
         for phase, work in trial.phases():
@@ -55,8 +58,16 @@ def run_trial(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
     end_process_group(trial.ranks)
 
 
+def _trial_of(request: TrialRequest) -> "_Trial":
+    if request.compare_with is not None:
+        return _Comparison(request, request.compare_with)
+    if request.quality is not None:
+        return _Training(request, request.quality)
+    return _Measurement(request)
+
+
 class _Trial(abc.ABC):
-    """A trial of either kind: its ranks, device, workload, and the seconds of each phase."""
+    """A trial of any kind: its ranks, device, workload, and the seconds of each phase."""
 
     def __init__(self, request: TrialRequest) -> None:
         self.request = request
@@ -129,6 +140,8 @@ class _Measurement(_Trial):
         ]
 
     def result(self) -> TrialResult:
+        if self.request.kernels_path is not None:
+            save_kernels(Path(self.request.kernels_path), self.device)
         self._measurement = self._meter.summary(
             self._windows,
             self.phases_s,
@@ -153,6 +166,8 @@ class _Measurement(_Trial):
     def _build(self) -> None:
         self.prepare()
         request = self.request
+        if request.kernels_path is not None:
+            use_empty_cache_beside(Path(request.kernels_path))
         self._step = build_step(self.workload, request.plan, self.device, request.seed, self.ranks)
         self._meter = Meter(self._step, self.workload, request.protocol, self.ranks)
 
@@ -165,6 +180,33 @@ class _Measurement(_Trial):
     def _measure(self) -> None:
         self._windows, self._raced = self._meter.windows(self.request.interesting_above)
         self._exposed_comm_share = self._meter.exposed_communication()
+
+
+class _Training(_Measurement):
+    """A trial that trains a plan until `evaluate` reaches a target."""
+
+    def __init__(self, request: TrialRequest, quality: QualityRequest) -> None:
+        super().__init__(request)
+        self._quality = quality
+        self._until = time.perf_counter() + quality.limit_s
+
+    def own_phases(self) -> list[tuple[Phase, Callable[[], None]]]:
+        return [
+            (Phase.BUILD, self._build),
+            (Phase.FIRST_STEP, self._first_step),
+            (Phase.MEASURE, self._train),
+        ]
+
+    def result(self) -> TrialResult:
+        return TrialResult(outcome=Outcome.OK, quality=self._curve, phase=Phase.MEASURE)
+
+    def _train(self) -> None:
+        evaluate, path = self.workload.evaluate, self.workload.path
+        if evaluate is None:
+            raise WorkloadError(f"{path.name} defines no evaluate(model)")
+        self._curve = train_to_target(
+            self._step, self._meter.feed, evaluate, self._quality, until=self._until, path=path
+        )
 
 
 class _Comparison(_Trial):

@@ -8,6 +8,7 @@ from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import DiagnosisRequest
+from autotune.trials.quality import QualityRequest
 from autotune.trials.result import Phase, Purpose
 
 COMPARED_STEPS = 2
@@ -100,6 +101,9 @@ class TrialRequest:
         place: which rank of the trial this process is.
         command: the command that trains; None: the workload's functions do.
         arguments: what `sys.argv` holds beside the workload's name while it is imported.
+        quality: train to a target instead of measuring; None: measure.
+        kernels_path: the file for the kernels that the compiler makes; beside it the compiler has
+            an empty cache folder of its own. None: they are not kept.
     """
 
     number: int
@@ -120,6 +124,8 @@ class TrialRequest:
     place: RankPlace = field(default_factory=RankPlace)
     command: Command | None = None
     arguments: tuple[str, ...] = ()
+    quality: QualityRequest | None = None
+    kernels_path: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` reads them back."""
@@ -135,7 +141,7 @@ class TrialRequest:
     def from_dict(cls, values: dict[str, Any]) -> "TrialRequest":
         """Build from what `to_dict` gave."""
         reference, diagnosis = values["compare_with"], values["diagnosis"]
-        command = values.get("command")
+        command, quality = values.get("command"), values.get("quality")
         return cls(
             **{
                 **values,
@@ -148,6 +154,7 @@ class TrialRequest:
                 "diagnosis": diagnosis and DiagnosisRequest(**diagnosis),
                 "place": RankPlace(**values["place"]),
                 "command": command and Command.from_dict(command),
+                "quality": quality and QualityRequest(**quality),
                 "arguments": tuple(values.get("arguments", ())),
             }
         )

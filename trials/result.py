@@ -8,6 +8,7 @@ from typing import Any
 from autotune.trials.cause import Cause
 from autotune.trials.diagnosis import Diagnosis
 from autotune.trials.numerics_report import NumericsReport
+from autotune.trials.quality import QualityCurve
 
 
 class Outcome(enum.Enum):
@@ -47,6 +48,7 @@ class Purpose(enum.Enum):
     ABLATE = "ablate"
     MEASURE = "measure"
     NUMERICS = "numerics"
+    QUALITY = "quality"
 
 
 class Phase(enum.Enum):
@@ -143,7 +145,9 @@ class TrialResult:
     """How a trial ended.
 
     Attributes:
-        outcome: see `Outcome`; `measurement` is there exactly for `ok` (and not for numerics).
+        outcome: see `Outcome`; `measurement` is there exactly for `ok` (and not for numerics and
+            quality).
+        quality: what `evaluate` returned, where the trial trained to a target.
         diagnosis: what limits the step, where it was asked for.
         cause: why it ended, where the outcome does not say it; see `Cause`.
         error: one line for tables; None for `ok`.
@@ -161,6 +165,7 @@ class TrialResult:
     outcome: Outcome
     measurement: Measurement | None = None
     numerics: NumericsReport | None = None
+    quality: QualityCurve | None = None
     diagnosis: Diagnosis | None = None
     cause: Cause | None = None
     error: str | None = None
@@ -181,6 +186,7 @@ class TrialResult:
             "phase": self.phase.value,
             "cause": self.cause and self.cause.value,
             "numerics": self.numerics and self.numerics.to_dict(),
+            "quality": self.quality and self.quality.to_dict(),
             "diagnosis": self.diagnosis and self.diagnosis.to_dict(),
         }
 
@@ -189,6 +195,7 @@ class TrialResult:
         """Build from what `to_dict` gave."""
         measurement, numerics = values["measurement"], values["numerics"]
         diagnosis, cause = values.get("diagnosis"), values.get("cause")
+        quality = values.get("quality")
         return cls(
             **{
                 **values,
@@ -198,6 +205,7 @@ class TrialResult:
                 "diagnosis": diagnosis and Diagnosis.from_dict(diagnosis),
                 "measurement": measurement and measurement_from_dict(measurement),
                 "numerics": numerics and NumericsReport.from_dict(numerics),
+                "quality": quality and QualityCurve.from_dict(quality),
             }
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.agent.conclusion.confirm import Ending
+from autotune.agent.conclusion.quality import Contest
 from autotune.agent.done import lengths_s
 from autotune.agent.forecast.durations import uncached_s, wall_clock_s
 from autotune.agent.forecast.speed import Forecast
@@ -56,6 +57,7 @@ class Agenda:
         observer: Observer,
     ) -> None:
         self._stages, self._ending, self._journal = stages, ending, journal
+        self._contest = Contest(settings=settings)
         self._settings, self._budget, self._observer = settings, budget, observer
         self._num_ranks = stages[-1].space.num_ranks
         self._num_ended_stages = _num_ended_stages(stages, journal)
@@ -84,11 +86,14 @@ class Agenda:
             if self._journal.running:
                 return None
             self._end_stage(stage)
-        if self._journal.running or self._remaining_s <= 0:
+        if self._journal.running:
             return None
-        if self.history.verdicts.num_failed > self._num_failed_checks:
-            return self._search_again(num_free)
-        proposal = self._ending.next(self.history, self._remaining_s)
+        proposal = None
+        if self._remaining_s > 0:
+            if self.history.verdicts.num_failed > self._num_failed_checks:
+                return self._search_again(num_free)
+            proposal = self._ending.next(self.history, self._remaining_s)
+        proposal = proposal or self._contest.next(self.history, self._whole_remaining_s)
         return proposal and replace(proposal, num_ranks=self._num_ranks)
 
     def _search_again(self, num_free: int) -> Proposal | None:
@@ -105,6 +110,8 @@ class Agenda:
             proposal: the trial that `next` has just returned.
         """
         history = self._journal.history(proposal.num_ranks)
+        if proposal.purpose is Purpose.QUALITY:
+            return max(0.0, self._whole_remaining_s), Cause.BUDGET_ENDED
         if proposal.purpose not in SEARCH:
             return max(0.0, self._remaining_s), Cause.BUDGET_ENDED
         if history.baseline is None:
@@ -188,7 +195,12 @@ class Agenda:
 
     @property
     def _remaining_s(self) -> float:
-        """Seconds left for trials of any kind."""
+        """Seconds left for trials of any kind but trainings to a target."""
+        return self._whole_remaining_s - self._settings.quality_s
+
+    @property
+    def _whole_remaining_s(self) -> float:
+        """Seconds left for trials, what is kept for trainings to a target included."""
         return self._budget.remaining_s - self._settings.teardown_s
 
     @property

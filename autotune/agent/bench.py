@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -17,13 +17,15 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import NAMED_IN_FULL, build_space
 from autotune.search_space.target import Target
 from autotune.trials.diagnosis import DiagnosisRequest
-from autotune.trials.request import Deadlines, ProbeRequest, RankPlace, TrialRequest
+from autotune.trials.request import Deadlines, ProbeRequest, Protocol, RankPlace, TrialRequest
 from autotune.trials.result import Outcome, Purpose, TrialResult
 
 LOG_DIR = Path("autotune-logs")
 PROBE_TIMEOUT_S = 300.0
 # Seconds after which a measurement is given up; its user may stop it before.
 _PATIENCE_S = 3600.0
+# For a trial whose speed does not matter: windows until there are two, however they vary.
+_A_FEW_STEPS = Protocol(window_s=0.01, min_windows=2, target_interval=1.0, max_measure_s=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +115,25 @@ class Bench:
             WorkloadError: when the workload raises.
             NothingRanError: when the plan ended in anything but a measurement.
         """
+        return self._run(replace(self._trial_request(subject), diagnosis=diagnosis))
+
+    def compile(self, subject: Subject, kernels_path: Path) -> TrialResult:
+        """Take a few steps in fresh processes, and write what the compiler made for them.
+
+        Args:
+            subject: of `subject`; its plan compiles.
+            kernels_path: the file to write, in an empty folder.
+
+        Raises:
+            WorkloadError: when the workload raises.
+            NothingRanError: when the plan ended in anything but a measurement.
+        """
+        request = self._trial_request(subject)
+        return self._run(replace(request, protocol=_A_FEW_STEPS, kernels_path=str(kernels_path)))
+
+    def _run(self, request: TrialRequest) -> TrialResult:
         self._num_measured += 1
-        self._runner.submit(self._trial_request(subject, diagnosis))
+        self._runner.submit(request)
         while not (finished := self._runner.wait(1.0)):
             pass
         result = finished[0].result
@@ -124,9 +143,9 @@ class Bench:
             raise NothingRanError(_describe_failure(result))
         return result
 
-    def _trial_request(self, subject: Subject, diagnosis: DiagnosisRequest | None) -> TrialRequest:
+    def _trial_request(self, subject: Subject) -> TrialRequest:
         return TrialRequest(
-            number=self._num_measured,
+            number=self._num_measured + 1,
             plan=subject.plan,
             purpose=Purpose.MEASURE,
             workload_path=str(subject.target.path),
@@ -134,7 +153,6 @@ class Bench:
             device_kind=self.hardware.device_kind,
             seed=self._seed,
             deadlines=Deadlines.within(_PATIENCE_S),
-            diagnosis=diagnosis,
             place=RankPlace(world_size=self.num_ranks),
             command=subject.facts.command,
             arguments=subject.facts.arguments,

@@ -7,6 +7,7 @@ from typing import Protocol
 from autotune.agent.history import History
 from autotune.search_space.plan import Plan
 from autotune.storage.records import Promise
+from autotune.trials.quality import QualityRequest
 from autotune.trials.result import Purpose
 
 
@@ -22,6 +23,7 @@ class Proposal:
         trial_s: a lower bound of the trial's seconds; 0 if the proposer did not estimate it.
         gain: expected gain of the log value; None if the proposer did not compute it.
         promise: what is expected of it, to be held against its result.
+        quality: what to train to, for a training to a target.
         num_ranks: devices of the trial; the agenda sets it, not the proposer.
     """
 
@@ -32,6 +34,7 @@ class Proposal:
     trial_s: float = 0.0
     gain: float | None = None
     promise: Promise | None = None
+    quality: QualityRequest | None = None
     num_ranks: int = 1
 
 

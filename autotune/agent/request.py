@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from autotune.agent.objectives.objective import Objective
 from autotune.agent.objectives.throughput import FASTEST
+from autotune.agent.objectives.time_to_quality import TimeToQuality
 from autotune.errors import ResourceError, UsageError
+from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.space import Narrowing
 from autotune.search_space.target import Target
 from autotune.storage.records import RunRecord, TrialRecord
@@ -66,6 +68,32 @@ class EndedRun:
     record: RunRecord
     trials: list[TrialRecord]
     failure: ResourceError | None = None
+
+
+def check_evaluates(request: TuneRequest, facts: WorkloadFacts) -> None:
+    """Raise an error where there is a target, and nothing can be trained to it.
+
+    Raises:
+        UsageError: for a command, several ranks, or a workload without `evaluate`.
+    """
+    if not isinstance(request.objective, TimeToQuality):
+        return
+    option = f"--target {request.objective.target:g}"
+    if facts.command is not None:
+        raise UsageError(
+            f"{option} needs a model.py with an evaluate(model), and a command has none; write "
+            "one, or leave --objective and --target out"
+        )
+    if request.num_ranks > 1:
+        raise UsageError(
+            f"{option} is for trainings on one device, and --gpus-per-trial is "
+            f"{request.num_ranks}; leave one of them out"
+        )
+    if not facts.evaluates:
+        raise UsageError(
+            f"{option} needs evaluate(model), and {request.target.path.name} defines none; add a "
+            "function that returns a number, the higher the better, or use another --objective"
+        )
 
 
 def parse_budget(text: str) -> float:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.agent.agenda import Agenda
-from autotune.agent.conclusion.conclude import conclude, unconfirmed
+from autotune.agent.conclusion.conclude import unconfirmed
 from autotune.agent.conclusion.confirm import Ending
+from autotune.agent.conclusion.quality import conclude_by_quality
 from autotune.agent.diagnosing import diagnosis_of
 from autotune.agent.done import done_from_records
 from autotune.agent.history import History
@@ -192,7 +193,7 @@ class Search:
             device_kind=self._runner.hardware.device_kind,
             seed=self._settings.seed,
             protocol=self._settings.protocol,
-            deadlines=Deadlines.within(self._settings.budget_s),
+            deadlines=self._deadlines(proposal),
             compare_with=proposal.compare_with,
             diagnosis=diagnosis_of(
                 proposal,
@@ -207,7 +208,15 @@ class Search:
             place=RankPlace(world_size=proposal.num_ranks),
             command=self._history.space.facts.command,
             arguments=self._history.space.facts.arguments,
+            quality=proposal.quality,
         )
+
+    def _deadlines(self, proposal: Proposal) -> Deadlines:
+        usual = Deadlines.within(self._settings.budget_s)
+        if proposal.quality is None:
+            return usual
+        # It ends by itself, or with the budget.
+        return replace(usual, measure_s=max(usual.measure_s, self._settings.budget_s))
 
     def _collect(self, finished: list[Finished]) -> None:
         """Store all finished trials, then raise an error if one of them ends the run."""
@@ -247,7 +256,7 @@ class Search:
 
     def _conclusion(self) -> tuple[Winner | None, RunState, str]:
         if not self._is_stopped():
-            winner = conclude(self._history, self._settings.gain)
+            winner = conclude_by_quality(self._history, self._settings)
             return winner, RunState.DONE, self._agenda.why_over
         reason = "stopped by the user"
         if self._history.baseline is None:

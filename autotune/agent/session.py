@@ -12,7 +12,7 @@ from autotune.agent.bench import PROBE_TIMEOUT_S, check_ranks, new_log_dir, prob
 from autotune.agent.check.points import points_of_run
 from autotune.agent.observer import Observer
 from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
-from autotune.agent.request import EndedRun, TuneRequest
+from autotune.agent.request import EndedRun, TuneRequest, check_evaluates
 from autotune.agent.settings import SearchSettings
 from autotune.agent.spaces import Spaces, check_devices, spaces_of, this_machine
 from autotune.agent.startup import MeasuredPlan
@@ -77,6 +77,7 @@ def tune(
             runner.start()
             facts = cluster.facts(started_at + request.budget_s - clock.now())
             check_ranks(facts, request.num_ranks)
+            check_evaluates(request, facts)
             spaces = spaces_of(facts, cluster.hardware, request.narrowing, request.num_ranks)
             run = _open_run(store, request, cluster.hardware, spaces.whole)
             budget = Budget(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.agent.objectives.objective import Objective
+from autotune.agent.objectives.objective import Objective, ObjectiveName
 from autotune.agent.objectives.throughput import FASTEST
 from autotune.search_space.hardware import Hardware
 from autotune.trials.request import Protocol
@@ -24,6 +24,7 @@ class SearchSettings:
             go into one-device trials before those on several devices.
         adopted: number of best one-device plans that are tried on several devices.
         confirm_share: largest part of the budget kept for confirming and checking.
+        quality_share: part of the budget kept for training to a target, where there is one.
         gain: relative gain below which two values count as equal.
         chance: least probability of such a gain for a change of the best plans to be tried.
         slight_chance: least probability of such a gain for a sampled plan to be tried.
@@ -45,6 +46,7 @@ class SearchSettings:
     scout_share: float = 0.4
     adopted: int = 1
     confirm_share: float = 0.2
+    quality_share: float = 0.3
     gain: float = 0.01
     chance: float = 0.1
     slight_chance: float = 0.02
@@ -61,6 +63,12 @@ class SearchSettings:
             max_measure_s=min(10.0, max(1.5, self.budget_s / 40)),
             max_warm_up_s=min(10.0, max(2.0, self.budget_s / 30)),
         )
+
+    @property
+    def quality_s(self) -> float:
+        """Seconds of the budget that are kept for training to a target; 0 without one."""
+        is_kept = self.objective.name is ObjectiveName.TIME_TO_QUALITY
+        return self.quality_share * self.budget_s if is_kept else 0.0
 
     def memory_cap_bytes(self, hardware: Hardware) -> float:
         """Return the most memory that a winner may need, headroom taken off."""

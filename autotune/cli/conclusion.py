@@ -71,16 +71,23 @@ def _figures(winner: Mapping[str, Any], *, kept: bool) -> Table:
     for column in ("", "samples/s", "memory"):
         table.add_column(column, justify="right" if column else "left")
     rows = [["your baseline", "baseline_"], ["winner", ""]]
-    has_times = winner["train_s"] is not None
-    if has_times:
-        table.add_column("start-up", justify="right")
-        table.add_column("to train", justify="right")
+    times = _times_of(winner)
+    for heading in times:
+        table.add_column(heading, justify="right")
     for name, prefix in rows[:1] if kept else rows:
         cells = [samples(winner[f"{prefix}throughput"]), size(winner[f"{prefix}memory_bytes"])]
-        if has_times:
-            cells += [duration(winner[f"{prefix}{key}"]) for key in ("start_s", "train_s")]
+        cells += [duration(winner[f"{prefix}{key}"]) for key in times.values()]
         table.add_row(name, *cells)
     return table
+
+
+def _times_of(winner: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headings of the times that a winner has, and their names."""
+    if winner["start_s"] is not None:
+        return {"start-up": "start_s", "to train": "train_s"}
+    if winner["train_s"] is not None or winner["baseline_train_s"] is not None:
+        return {"to the target": "train_s"}
+    return {}
 
 
 def _waterfall(lines: list[Line], console: Console) -> Table:

@@ -33,6 +33,7 @@ _STEPS = {
     Purpose.CONFIRM: "confirming",
     Purpose.NUMERICS: "checking the numerics",
     Purpose.ABLATE: "what is each setting worth?",
+    Purpose.QUALITY: "training to the target",
 }
 
 

@@ -74,6 +74,14 @@ MinThroughput = Annotated[
         help="For memory: the least throughput, in samples/s or like 90% of the baseline.",
     ),
 ]
+TargetQuality = Annotated[
+    float | None,
+    typer.Option(
+        "--target",
+        metavar="X",
+        help="For time-to-quality: what evaluate(model) is to return at least.",
+    ),
+]
 MaxTrials = Annotated[
     int | None, typer.Option("--trials", min=1, help="Stop the search after N trials.")
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.objectives.objective import Objective, ObjectiveName
 from autotune.agent.objectives.throughput import FASTEST
+from autotune.agent.objectives.time_to_quality import TimeToQuality
 from autotune.agent.objectives.time_to_train import TimeToTrain
 from autotune.errors import UsageError
 from autotune.search_space.knobs import Numerics
@@ -40,9 +41,12 @@ def parse_size(text: str | None) -> int | None:
 
 
 def parse_objective(
-    name: ObjectiveName, train_samples: str | None, min_throughput: str | None
+    name: ObjectiveName,
+    train_samples: str | None = None,
+    min_throughput: str | None = None,
+    target: float | None = None,
 ) -> Objective:
-    """Return the objective of `--objective`, `--train-samples` and `--min-throughput`.
+    """Return the objective of `--objective` and the option that belongs to it.
 
     Raises:
         UsageError: when an option that the objective needs is missing, or one is given that it
@@ -65,9 +69,24 @@ def parse_objective(
         )
     if min_throughput is not None and not is_memory:
         raise UsageError(_wrong_objective(f"--min-throughput {min_throughput}", "memory", name))
+    if name is ObjectiveName.TIME_TO_QUALITY or target is not None:
+        return _time_to_quality(name, target)
     if train_samples is not None:
         return TimeToTrain(samples=parse_samples(train_samples))
     return FASTEST if min_throughput is None else parse_min_throughput(min_throughput)
+
+
+def _time_to_quality(name: ObjectiveName, target: float | None) -> TimeToQuality:
+    if target is None:
+        raise UsageError(
+            "--objective time-to-quality needs what evaluate(model) is to return at least; add "
+            "it, for example --target 0.9"
+        )
+    if name is not ObjectiveName.TIME_TO_QUALITY:
+        raise UsageError(_wrong_objective(f"--target {target:g}", "time-to-quality", name))
+    if not math.isfinite(target):
+        raise UsageError(f"--target {target} is no finite number; write it like 0.9")
+    return TimeToQuality(target=target)
 
 
 def _wrong_objective(option: str, owner: str, name: ObjectiveName) -> str:

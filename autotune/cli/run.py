@@ -12,7 +12,8 @@ from rich.text import Text
 
 from autotune.agent.objectives.objective import ObjectiveName
 from autotune.agent.objectives.stored import objective_from
-from autotune.agent.request import EndedRun, TuneRequest, parse_budget
+from autotune.agent.request import EndedRun, TuneRequest, check_evaluates, parse_budget
+from autotune.agent.settings import SearchSettings
 from autotune.cli.conclusion import print_conclusion, print_verdict
 from autotune.cli.invocation import invocation_of
 from autotune.cli.live import RunScreen
@@ -31,6 +32,7 @@ from autotune.cli.options import (
     OutputFlag,
     Seed,
     Storage,
+    TargetQuality,
     TrainSamples,
     WidestNumerics,
 )
@@ -67,6 +69,7 @@ def run(
     objective: ObjectiveOption = ObjectiveName.THROUGHPUT,
     train_samples: TrainSamples = None,
     min_throughput: MinThroughput = None,
+    target: TargetQuality = None,
     trials: MaxTrials = None,
     gpus_per_trial: GpusPerTrial = 1,
     knobs: Knobs = None,
@@ -99,7 +102,7 @@ def run(
     request = TuneRequest(
         target=invocation.target(model, bind, output_flag),
         budget_s=parse_budget(budget),
-        objective=parse_objective(objective, train_samples, min_throughput),
+        objective=parse_objective(objective, train_samples, min_throughput, target),
         num_ranks=gpus_per_trial,
         started_at=invocation.started_at,
         max_trials=trials,
@@ -169,7 +172,10 @@ def print_introduction(
         soft_wrap=wraps_not,
     )
     words = objective_from(run.new.objective).words
-    console.print(f"looking for {words}, for {in_words(run.new.budget_s)}", soft_wrap=wraps_not)
+    console.print(
+        f"looking for {words}, for {in_words(run.new.budget_s)}{_kept_for_quality(run)}",
+        soft_wrap=wraps_not,
+    )
     if run.used_s > 0:
         console.print(
             f"going on with an unfinished run: it has {run.num_trials} trials and has used "
@@ -179,6 +185,13 @@ def print_introduction(
     for remark in (*facts.remarks, *disturbances):
         console.print(Text(f"note: {remark}", style="yellow"), soft_wrap=wraps_not)
     console.print("")
+
+
+def _kept_for_quality(run: RunRecord) -> str:
+    """Return which part of the budget is kept for trainings to a target, in words."""
+    objective = objective_from(run.new.objective)
+    kept_s = SearchSettings(budget_s=run.new.budget_s, objective=objective).quality_s
+    return f"; {in_words(kept_s)} of it to train the fastest plans to that" if kept_s else ""
 
 
 def _print_conclusion(ended: EndedRun, out: Path, storage: str | None, *, as_json: bool) -> None:
@@ -240,6 +253,7 @@ def _preview(request: TuneRequest, *, as_json: bool) -> None:
         request.target, request.narrowing, num_ranks=request.num_ranks, seed=request.seed
     )
     space = spaces.whole
+    check_evaluates(request, space.facts)
     objective = request.objective
     planned = first_trials(space, hardware, request.budget_s, spaces.scouting, objective)
     if as_json:

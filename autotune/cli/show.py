@@ -32,6 +32,7 @@ from autotune.report.words import (
     numerics,
     other_work,
     percent,
+    quality_words,
     samples,
     size,
     windows_measured,
@@ -158,6 +159,8 @@ def _trial_facts(trial: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "asked for", size(trial["requested_bytes"])
     if trial["numerics"] is not None:
         yield "numerics", numerics(trial["numerics"])
+    if trial["quality"] is not None:
+        yield "training", quality_words(trial["quality"])
     yield "took", f"{duration(trial['total_s'])}, {duration(trial['overhead_s'])} of it overhead"
     yield "log", cell(trial["log_path"])
 

@@ -24,6 +24,7 @@ from autotune.cli.options import (
     OutputFlag,
     Seed,
     Server,
+    TargetQuality,
     TrainSamples,
     WidestNumerics,
 )
@@ -45,6 +46,7 @@ def submit(
     objective: ObjectiveOption = ObjectiveName.THROUGHPUT,
     train_samples: TrainSamples = None,
     min_throughput: MinThroughput = None,
+    target: TargetQuality = None,
     trials: MaxTrials = None,
     gpus_per_trial: GpusPerTrial = 1,
     knobs: Knobs = None,
@@ -97,7 +99,7 @@ def submit(
         )
     invocation.target(model, bind, output_flag)  # an error here needs no server
     parse_budget(budget)
-    parse_objective(objective, train_samples, min_throughput)
+    parse_objective(objective, train_samples, min_throughput, target)
     parse_narrowing(knobs, fix, allow, numerics)
     parse_size(max_memory)
     client = Client(server)
@@ -116,6 +118,7 @@ def submit(
         objective=objective.value,
         train_samples=train_samples,
         min_throughput=min_throughput,
+        target=target,
         trials=trials,
         gpus_per_trial=gpus_per_trial,
         knobs=knobs,

@@ -18,6 +18,7 @@ from autotune.trials.result import Purpose
 
 # What a run does while it has trials of a purpose, the first that applies.
 PHASES = (
+    (Purpose.QUALITY, "training the best to the target"),
     (Purpose.CONFIRM, "measuring the best again in fresh processes"),
     (Purpose.NUMERICS, "checking the numerics of the best"),
     (Purpose.ABLATE, "finding out what each setting is worth"),

@@ -12,6 +12,7 @@ import pynvml
 
 from autotune.errors import UsageError
 from autotune.search_space.hardware import Hardware
+from autotune.trials.processor import processor_name
 from autotune.units import GIB
 
 # Host memory is rounded to this: on some virtual machines the total grows while memory is used,
@@ -115,13 +116,6 @@ def torch_is_built_for_cuda() -> bool:
         return False
     text = (Path(spec.origin).parent / "version.py").read_text()
     return re.search(r"^cuda\b.*=\s*['\"]", text, re.MULTILINE) is not None
-
-
-def processor_name() -> str:
-    """Return the processor's name from `/proc/cpuinfo`, or its architecture."""
-    text = Path("/proc/cpuinfo").read_text()
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else platform.machine()
 
 
 def num_cores(cgroup: Path = CGROUP) -> int:

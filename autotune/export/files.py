@@ -6,6 +6,11 @@ from pathlib import Path
 from autotune.errors import PlanError
 
 
+def kernels_path(plan_file: Path) -> Path:
+    """Return where the compiled kernels of a plan file lie, if they were exported with it."""
+    return plan_file.with_suffix(".kernels")
+
+
 def check_place(path: Path) -> None:
     """Check that a file can be written at `path`.
 

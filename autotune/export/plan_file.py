@@ -1,12 +1,13 @@
 """Reads plan files from disk and writes them to it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import PlanError
 from autotune.export.contents import PlanFile, plan_file_of
 from autotune.export.document import from_document, to_document
-from autotune.export.files import check_place, write_text
+from autotune.export.files import check_place, kernels_path, write_text
 from autotune.export.formats import format_of, parse, render
 from autotune.export.header import header
 
@@ -23,15 +24,19 @@ __all__ = [
 def load_plan_file(path: Path) -> PlanFile:
     """Return the contents of a plan file, in the format of its suffix.
 
+    The plan names the file of kernels that lies beside it, where there is one.
+
     Raises:
         PlanError: when there is no such file, it cannot be read, or it names an unknown knob,
             value, section or schema version.
     """
     format_name = format_of(path)
     try:
-        return from_document(_parsed(path, format_name))
+        file = from_document(_parsed(path, format_name))
     except PlanError as error:
         raise PlanError(f"{path}: {error}") from error
+    kernels = kernels_path(path.absolute())
+    return _with_kernels(file, kernels) if kernels.is_file() else file
 
 
 def dump_plan(file: PlanFile, format_name: str = "yaml", file_name: str = "plan.yaml") -> str:
@@ -66,6 +71,10 @@ def write_plan_file(
     """
     chosen = check_writable(path, format_name, force=force)
     write_text(path, dump_plan(file, chosen, path.name))
+
+
+def _with_kernels(file: PlanFile, kernels: Path) -> PlanFile:
+    return replace(file, plan=replace(file.plan, kernels=str(kernels)))
 
 
 def _parsed(path: Path, format_name: str) -> Any:

@@ -34,8 +34,8 @@ def run_view(run: RunRecord) -> dict[str, Any]:
 
     Keys: `id`, `name`, `key`, `state`, `workload`, `command` (as it was typed, null for a
     workload's functions), `workload_hash`, `hardware`, `facts`, `options`, `objective` (its
-    `name`, and `train_samples`, `min_throughput` or `min_throughput_share` where it has them),
-    `num_ranks`, `baseline` (a plan), `budget_s`,
+    `name`, and `train_samples`, `min_throughput`, `min_throughput_share` or `target` where it has
+    them), `num_ranks`, `baseline` (a plan), `budget_s`,
     `used_s`, `created_at`, `finished_at`, `stop_reason`, `num_trials`, `winner` (see
     `winner_view`, null before there is one).
     """
@@ -93,8 +93,9 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
     `cause` (one of `Cause`; null where the outcome says all), `error`, `phase`, `plan`,
     `changes` (see `changes_view`), `measurement` (the fields of `Measurement` without its
     windows, and `memory_bytes`; null without one), `numerics` (the fields of `NumericsReport`,
-    `passed` and `summary`; null without one), `diagnosis` (the fields of `Diagnosis`; null
-    without one), `requested_bytes`, `user_error`, `started_at`, `finished_at`, `overhead_s`,
+    `passed` and `summary`; null without one), `quality` (`target`, `reached_s`, and `points` of
+    `train_s`, `samples` and `value`; null without one), `diagnosis` (the fields of `Diagnosis`;
+    null without one), `requested_bytes`, `user_error`, `started_at`, `finished_at`, `overhead_s`,
     `total_s`, `log_path`, `promise` (what the search expected: `throughput`, `chance` of a gain,
     `seconds`; null where it expected nothing).
     """
@@ -115,6 +116,7 @@ def trial_view(trial: TrialRecord, baseline: Plan) -> dict[str, Any]:
         "changes": changes_view(trial.plan, _comparable(baseline, trial)),
         "measurement": None if measurement is None else _measurement(measurement),
         "numerics": None if numerics is None else _numerics(numerics),
+        "quality": None if result is None else result.quality and result.quality.to_dict(),
         "diagnosis": None if result is None else _diagnosis(result),
         "requested_bytes": None if result is None else result.requested_bytes,
         "user_error": None if result is None else result.user_error,

@@ -16,6 +16,7 @@ _WHY_REJECTED = {
     Reason.FAILED_AGAIN: "failed when it ran again",
 }
 _FASTER = "a trial was faster"
+_ONE_EACH = "one training each"
 # Begin the remarks that warn, in the words of the conclusion that wrote them.
 _WARNINGS = (
     "by how much is not known well",
@@ -48,13 +49,28 @@ def claim(verdict: Verdict) -> str:
         return f"{times(verdict.memory)} the memory of your baseline, {fast}"
     if verdict.objective is ObjectiveName.TIME_TO_TRAIN and verdict.train is not None:
         return f"{times(verdict.train)} the time to train of your baseline, {fast}"
+    if verdict.objective is ObjectiveName.TIME_TO_QUALITY:
+        return f"{_to_target(verdict)}, {fast}"
     return fast
+
+
+def _to_target(verdict: Verdict) -> str:
+    """Return how long a winner trained to its target, beside the baseline, in words."""
+    if verdict.reached_s is None:
+        return "its target was not reached"
+    reached = f"its target reached in {verdict.reached_s:.1f} s of training"
+    if verdict.train is None:
+        return f"{reached}, and not by your baseline in the time it had ({_ONE_EACH})"
+    return f"{reached}, {times(verdict.train)} that of your baseline ({_ONE_EACH})"
 
 
 def _of_others(verdict: Verdict) -> str:
     """Return how the best plan did beside a baseline that is kept."""
     if verdict.plan is None:
         return "no other plan was measured"
+    if verdict.reached_s is not None:
+        reached = f"in {verdict.reached_s:.1f} s of training"
+        return f"it reached its target first, {reached} ({_ONE_EACH})"
     if verdict.speedup is None:
         return "no other plan is better"
     fast = f"{_times_as_fast(verdict)}"

@@ -111,6 +111,8 @@ def change_words(origin: Origin, purpose: Purpose, num_ranks: int = 1) -> list[s
     on = [f"on {num_ranks} devices:"] if num_ranks > 1 else []
     if purpose is Purpose.NUMERICS:
         return [*on, "check of its numerics"]
+    if purpose is Purpose.QUALITY:
+        return [*on, "trained to the target"]
     if origin.is_again:
         return [*on, "measured again"]
     words = [f"{knob}={spell(value)}" for knob, value in origin.changes if value is not None]

@@ -89,7 +89,10 @@ class Verdict:
             the interval is wider than tenfold.
         memory: the winner's peak over the baseline's; None where it is unknown, or the baseline is
             kept.
-        train: the same of the time to train, where that is the objective.
+        train: the same of the time to train, where that is the objective, or of the training time
+            to a target.
+        reached_s: seconds of training in which the advised plan reached the target; None where
+            there is none, or it was not reached.
         objective: what the run optimised.
         kept_baseline: the advice is to keep the user's own configuration.
         plan: the plan whose speed-up this is; None where no other plan was measured.
@@ -106,6 +109,7 @@ class Verdict:
     high: float | None
     memory: float | None
     train: float | None
+    reached_s: float | None
     objective: ObjectiveName
     kept_baseline: bool
     plan: Plan | None
@@ -218,6 +222,7 @@ def _on_winner(
     # A plan that is to need less memory may be slower.
     is_for_speed = _objective(run) is not ObjectiveName.MEMORY
     is_sure = winner.confirmed and low is not None and (low > 1.0 or not is_for_speed)
+    is_sure = is_sure and (not _has_target(run) or _is_first(winner))
     return Verdict(
         word=Word.CONFIRMED if is_sure else Word.UNCERTAIN,
         reason=None,
@@ -226,6 +231,7 @@ def _on_winner(
         high=high,
         memory=_over(winner.own.memory_bytes, winner.baseline.memory_bytes),
         train=_over(winner.own.train_s, winner.baseline.train_s),
+        reached_s=winner.own.train_s if _has_target(run) else None,
         objective=_objective(run),
         kept_baseline=False,
         plan=winner.plan,
@@ -277,6 +283,7 @@ def _on_baseline(
         high=high,
         memory=None,
         train=None,
+        reached_s=winner.own.train_s if _has_target(run) else None,
         objective=_objective(run),
         kept_baseline=True,
         plan=best.plan if best else None,
@@ -325,6 +332,16 @@ def _best_other(
 
 def _objective(run: RunRecord) -> ObjectiveName:
     return ObjectiveName(run.new.objective["name"])
+
+
+def _has_target(run: RunRecord) -> bool:
+    return _objective(run) is ObjectiveName.TIME_TO_QUALITY
+
+
+def _is_first(winner: Winner) -> bool:
+    """Whether a winner reached the target, and the baseline did not or needed longer."""
+    own, baseline = winner.own.train_s, winner.baseline.train_s
+    return own is not None and (baseline is None or own < baseline)
 
 
 def _over(own: float | None, baseline: float | None) -> float | None:

@@ -26,6 +26,7 @@ _KINDS = {
     Purpose.ABLATE: "what is it worth",
     Purpose.MEASURE: "one plan",
     Purpose.NUMERICS: "check of numerics",
+    Purpose.QUALITY: "training to the target",
 }
 _ENDINGS = {
     Outcome.OK: "ok",
@@ -154,6 +155,15 @@ def numerics(report: dict[str, Any]) -> str:
         return str(report["summary"])
     outcome = "trains like the reference" if report["passed"] else "differs from the reference"
     return f"{outcome}: {report['summary']}"
+
+
+def quality_words(curve: dict[str, Any]) -> str:
+    """Return how a training to a target ended, in words."""
+    last, target = curve["points"][-1], curve["target"]
+    trained = f"{last['train_s']:.1f} s of training on {last['samples']:,} samples"
+    if curve["reached_s"] is not None:
+        return f"evaluate(model) reached {target:g} after {trained}"
+    return f"evaluate(model) did not reach {target:g}: {last['value']:.4g} after {trained}"
 
 
 def windows_measured(measured: dict[str, Any], windows: Sequence[dict[str, Any]]) -> str:

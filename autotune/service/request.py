@@ -13,6 +13,7 @@ OPTIONS: dict[str, type] = {
     "objective": str,
     "train_samples": str,
     "min_throughput": str,
+    "target": float,
     "trials": int,
     "gpus_per_trial": int,
     "knobs": str,

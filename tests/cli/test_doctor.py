@@ -86,5 +86,5 @@ def test_missing_packages_and_shared_memory_are_gaps(tmp_path):
     assert check_package("no_such_package", "no trial can run", "install it").is_gap
     assert not check_package("ray", "no trial can run", "install it").is_gap
     gap = check_shared_memory(tmp_path / "nowhere")
-    assert gap.found.startswith("0 MiB")
+    assert gap.found.startswith("0 KiB")
     assert "--shm-size" in gap.cure

@@ -14,6 +14,7 @@ import pytest
 from autotune.agent import session
 from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.objectives.throughput import FASTEST
+from autotune.agent.objectives.time_to_quality import TimeToQuality
 from autotune.agent.objectives.time_to_train import TimeToTrain
 from autotune.agent.spaces import this_machine
 from autotune.cli.main import main
@@ -116,6 +117,17 @@ COMMAND_LINES = {
         ["run", "model.py", "--objective=time-to-train", "--train-samples=many"],
         2,
         "write it like 50000, 50k or 10M",
+    ),
+    "no_target": (["run", "model.py", "--objective", "time-to-quality"], 2, "add it, for example"),
+    "lone_target": (
+        ["run", "model.py", "--target", "0.9"],
+        2,
+        "add --objective time-to-quality, or leave the option out",
+    ),
+    "target_of_two": (
+        ["run", "model.py", "--objective=time-to-quality", "--target=1", "--train-samples=10M"],
+        2,
+        "--train-samples 10M has no meaning with --objective time-to-quality",
     ),
     "no_least": (["run", "model.py", "--objective", "memory"], 2, "like --min-throughput 250"),
     "lone_least": (
@@ -234,6 +246,7 @@ ASKED = {
         ["--objective=memory", "--min-throughput=250.5"],
         LeastMemory(min_throughput=250.5),
     ),
+    "0.9": (["--objective=time-to-quality", "--target=0.9"], TimeToQuality(target=0.9)),
     "90%": (["--objective=memory", "--min-throughput=90%"], LeastMemory(min_share=0.9)),
 }
 
@@ -276,6 +289,66 @@ def test_a_faster_plan_that_starts_too_late_keeps_the_baseline(autotune, tmp_pat
     assert written.objective == run["objective"]
     assert written.own.train_s == pytest.approx(winner["train_s"])
     assert "40 samples" in autotune("show", "last")[1]
+
+
+# As good as the number of steps it took, so that a faster plan is good sooner.
+COUNTING = (
+    PAUSING
+    + """
+class Counted(nn.Linear):
+    def __init__(self):
+        super().__init__(16, 3)
+        self.register_buffer("steps", torch.zeros(()))
+    def forward(self, x):
+        self.steps += self.training
+        return super().forward(x)
+
+def build_model(pause_s):
+    return nn.Sequential(Block(), Pause(pause_s), Counted())
+
+def evaluate(model):
+    return model[2].steps.item() / 20
+"""
+)
+
+
+def test_the_plan_that_reaches_a_target_first_wins(autotune, tmp_path):
+    """Real trainings: twenty steps, with a plan whose steps take a fifth of the baseline's."""
+    (tmp_path / "model.py").write_text(TINY + COUNTING)
+    options = ["--objective=time-to-quality", "--target=1", "--knobs=pause_s", "--seed=3"]
+    done = typed_for_real(tmp_path, *options, "--budget", "3m", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "54.0 s of it to train the fastest plans to that" in done.stderr
+    assert "trained to the target" in done.stderr
+    run = json.loads(done.stdout)
+    assert run["objective"] == {"name": "time-to-quality", "target": 1.0}
+    winner = run["winner"]
+    assert winner["plan"]["pause_s"] == 0.1
+    assert 1.0 < winner["train_s"] < winner["baseline_train_s"]
+    assert run["verdict"]["reached_s"] == winner["train_s"]
+    (account,) = [line for line in winner["remarks"] if line.startswith("training time until")]
+    assert "one training each with seed 3: pause_s=0.1: " in account
+    written = load_plan_file(tmp_path / "plan.yaml")
+    assert written.own.train_s == pytest.approx(winner["train_s"])
+    assert written.objective == run["objective"]
+    trials = json.loads(autotune("trials", "last", "--json")[1])
+    curves = [trial["quality"] for trial in trials if trial["purpose"] == "quality"]
+    assert [curve["reached_s"] for curve in curves] == [
+        winner["train_s"],
+        winner["baseline_train_s"],
+    ]
+    number = str(trials[-1]["number"])
+    assert "evaluate(model) reached 1 after" in autotune("show", "last", number)[1]
+    assert "to the target" in autotune("show", "last")[1]
+
+
+def test_a_target_needs_something_to_evaluate(autotune):
+    """Nothing is run without it."""
+    status, _, err = autotune(
+        "run", "model.py", "--objective=time-to-quality", "--target=0.9", "--budget=60s"
+    )
+    assert status == 2
+    assert "--target 0.9 needs evaluate(model), and model.py defines none" in err
 
 
 def test_a_run_ends_with_a_confirmed_plan_that_can_be_used(autotune, tmp_path):

@@ -119,7 +119,7 @@ def test_user_knobs_are_part_of_the_plan(hand_written):
     [
         ("plan: {precison: bf16}", "unknown knob 'precison'; did you mean 'precision'?"),
         ("plan: {precison: bf16}", "write a knob of the workload's own under user_knobs"),
-        ("plan: {}\nobjective: {name: fast}", "time-to-train, memory) and what it needs"),
+        ("plan: {}\nobjective: {name: fast}", "time-to-quality) and what it needs"),
         ("plan: {}\nobjective: {name: time-to-train}", "give its name"),
         ("plan: {precision: bf61}", "precision=bf61 is not possible; did you mean 'bf16'?"),
         ("plan: {batch_size: 0}", "batch_size=0 is not possible; use a whole number from 1"),

@@ -1,5 +1,7 @@
 """The verdict and the why as text, which the terminal, plan files and pages share."""
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.report.conclusion import (
@@ -11,6 +13,7 @@ from autotune.report.conclusion import (
 )
 from autotune.report.verdict import verdict_of
 from autotune.report.why import why_of
+from autotune.storage.figures import PlanFigures
 from autotune.trials.numerics_report import Deviation, NumericsReport, Part
 from autotune.trials.result import Outcome, TrialResult
 from tests.report.conftest import AGAIN, BASELINE, CHECKED, FIRST, SEARCHED, ok, plan, won
@@ -27,7 +30,15 @@ BEST = won(plan(**BF16), 200.0, 100.0, (2.0, 1.9, 2.1))
 OBJECTIVES = {
     "memory": {"name": "memory", "min_throughput_share": 0.9},
     "time": {"name": "time-to-train", "train_samples": 1000},
+    "target": {"name": "time-to-quality", "target": 0.9},
 }
+
+
+def trained_in(train_s):
+    """Return the figures of a plan that was trained to a target."""
+    return PlanFigures(throughput=200.0, memory_bytes=8 * 2**30, train_s=train_s)
+
+
 TOLD = {
     "confirmed": (
         BEST,
@@ -46,6 +57,30 @@ TOLD = {
         (200.0, SEARCHED),
         OBJECTIVES["memory"],
         "CONFIRMED: 0.80 times the memory of your baseline, 2.00 times as fast",
+    ),
+    "reached": (
+        replace(BEST, own=trained_in(20.0), baseline=trained_in(50.0)),
+        (200.0, SEARCHED),
+        OBJECTIVES["target"],
+        "CONFIRMED: its target reached in 20.0 s of training, 0.40 times that of your baseline (",
+    ),
+    "reached_alone": (
+        replace(BEST, own=trained_in(20.0)),
+        (200.0, SEARCHED),
+        OBJECTIVES["target"],
+        "CONFIRMED: its target reached in 20.0 s of training, and not by your baseline in the ",
+    ),
+    "not_reached": (
+        BEST,
+        (200.0, SEARCHED),
+        OBJECTIVES["target"],
+        "UNCERTAIN: its target was not reached, 2.00 times as fast as your baseline",
+    ),
+    "batch_too_large": (
+        replace(KEPT, own=trained_in(50.0), baseline=trained_in(50.0)),
+        (200.0, SEARCHED),
+        OBJECTIVES["target"],
+        "NO GAIN: keep your baseline; it reached its target first, in 50.0 s of training",
     ),
     "no_gain": (
         KEPT,

@@ -10,6 +10,7 @@ import torch
 
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.applying import apply
+from autotune.trials.quality import QualityRequest
 from autotune.trials.rank import run_trial
 from autotune.trials.request import Protocol, TrialRequest
 from autotune.trials.result import Phase, Purpose, TrialResult
@@ -100,6 +101,7 @@ def run_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
         protocol: Protocol = QUICK,
         compare_with: dict[str, Value] | None = None,
         interesting_above: float | None = None,
+        quality: QualityRequest | None = None,
     ) -> TrialResult:
         request = TrialRequest(
             number=1,
@@ -110,6 +112,7 @@ def run_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
             device_kind="cpu",
             protocol=protocol,
             interesting_above=interesting_above,
+            quality=quality,
             compare_with=None if compare_with is None else Plan.of(compare_with),
         )
         *phases, result = run_trial(request)

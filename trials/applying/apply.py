@@ -19,7 +19,7 @@ from autotune.trials.process_group import ALONE, Ranks
 from autotune.trials.seeding import seed_all
 from autotune.trials.workload import Workload
 
-# Settings of steps that were not closed. A user may keep only parts of a step.
+# Settings of steps that were not closed, as a user may keep only parts of one, and of processes.
 _open_settings: set[contextlib.ExitStack] = set()
 
 
@@ -50,7 +50,7 @@ def build_step(
             compute_loss=workload.compute_loss,
             plan=plan,
             device=device,
-            settings=_kept_open(settings.pop_all()),
+            settings=kept_open(settings.pop_all()),
         )
 
 
@@ -66,7 +66,7 @@ def _seed_rank(seed: int, loader: DataLoader[Any]) -> None:
         torch.manual_seed(seed)
 
 
-def _kept_open(settings: contextlib.ExitStack) -> contextlib.ExitStack:
+def kept_open(settings: contextlib.ExitStack) -> contextlib.ExitStack:
     """Keep the settings until they are closed, also when the step itself is garbage."""
     _open_settings.add(settings)
     settings.callback(_open_settings.discard, settings)

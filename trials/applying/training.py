@@ -12,6 +12,7 @@ from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.apply import build_step
 from autotune.trials.applying.batch import fit_ranks
+from autotune.trials.applying.kernels import load_plans_kernels
 from autotune.trials.applying.loader import dataset_len
 from autotune.trials.applying.step import Step
 from autotune.trials.process_group import device_of, torchrun_ranks
@@ -31,7 +32,8 @@ def apply(
     before. Each rank gets its share of the model and of the samples.
 
     Args:
-        plan: what to apply; knobs it leaves out stay as the workload's own code has them.
+        plan: what to apply; knobs it leaves out stay as the workload's own code has them. Where a
+            file of kernels came with it, the compiler starts from them.
         workload: path of the model.py, or a module that defines the same functions.
         device: where to train; default: the GPU if torch sees one, else the CPU. Each rank of
             several takes the GPU of its own local rank.
@@ -56,6 +58,7 @@ def apply(
     if "batch_size" not in plan:
         values = {"batch_size": _batch_size(contract, ranks.place.world_size), **values}
     complete = Plan.of(values)
+    load_plans_kernels(plan, chosen)
     fitting = fit_ranks(complete, plan.ranks, ranks.place.world_size, contract.global_batch_size)
     return build_step(contract, fitting, chosen, seed, ranks)
 

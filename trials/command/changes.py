@@ -13,10 +13,12 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.search_space.command import MadeLoader
 from autotune.search_space.plan import Plan
+from autotune.trials.applying.apply import kept_open
 from autotune.trials.applying.blocks import repeated_blocks
 from autotune.trials.applying.checkpoints import keep_implementation
 from autotune.trials.applying.compiler import compile_blocks, compile_model
 from autotune.trials.applying.families import process_settings
+from autotune.trials.applying.kernels import load_plans_kernels
 from autotune.trials.applying.layout import in_memory_format
 from autotune.trials.applying.memory import checkpoint_blocks
 from autotune.trials.applying.precision import autocast, half_dtype
@@ -59,7 +61,7 @@ class Changes:
 
     def apply_to_process(self) -> None:
         """Enter the plan's process-wide settings, for as long as the process lives."""
-        self._settings.enter_context(process_settings(self.plan))
+        kept_open(self._settings).enter_context(process_settings(self.plan))
 
     def apply_to_batches(self, loader: DataLoader[Any], made: MadeLoader) -> None:
         """Let a loader that has just been made give batches of the plan's size."""
@@ -160,6 +162,8 @@ class Changes:
     ) -> Root:
         """Change a root's layout, checkpointing and compilation; return its forward pass.
 
+        Where a file of kernels came with the plan, the compiler starts from them.
+
         Raises:
             InvalidPlanError: when the plan cannot be applied to this model.
         """
@@ -167,6 +171,7 @@ class Changes:
         if self._memory_limit_bytes is not None and device.type == "cuda":
             limit_device_memory(device, self._memory_limit_bytes)
         self._set_threads()
+        load_plans_kernels(self.plan, device)
         eager = module.forward
         in_memory_format(module, self.plan)
         blocks = checkpoint_blocks(module, repeated_blocks(module), self.plan)

@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from autotune.trials.applying.compiler import check_compiled
+from autotune.trials.applying.kernels import save_kernels
 from autotune.trials.command.comparison import comparing
 from autotune.trials.command.diagnosing import diagnosing
 from autotune.trials.command.observation import observe
@@ -169,6 +171,8 @@ class _Measuring:
             self._training.wire.send(Phase.DIAGNOSE)
             diagnosis = yield from diagnosing(self._training, self._step_of(measured), request)
             result = replace(result, diagnosis=diagnosis)
+        if self._order.kernels_path is not None:
+            save_kernels(Path(self._order.kernels_path), self._training.device)
         self._training.wire.send(result)
         self._training.wait_to_be_killed()
 

@@ -32,6 +32,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from wrapt import register_post_import_hook
 
 from autotune.search_space.command import Command
+from autotune.trials.applying.kernels import use_empty_cache_beside
 from autotune.trials.command.changes import Changes
 from autotune.trials.command.courses import course_of
 from autotune.trials.command.order import Order, Task, order_of
@@ -55,6 +56,8 @@ def attach() -> Training:
     wire = Wire(order.address, Path(order.home, order.command.script))
     training = Training(changes, wire, course_of(order))
     wire.report_uncaught()
+    if order.kernels_path is not None:
+        use_empty_cache_beside(Path(order.kernels_path))
     if order.scratch is not None:
         confine(order.scratch, order.home)
     changes.apply_to_process()

@@ -62,6 +62,7 @@ def run_command(request: TrialRequest) -> Iterator[Phase | Kept | TrialResult]:
         interesting_above=request.interesting_above,
         memory_limit_bytes=request.memory_limit_bytes,
         diagnosis=request.diagnosis,
+        kernels_path=request.kernels_path,
     )
     yield Phase.BUILD
     phase = Phase.BUILD

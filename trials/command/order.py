@@ -4,7 +4,7 @@ import enum
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autotune.search_space.command import Command
@@ -43,6 +43,7 @@ class Order:
         interesting_above: the throughput below which to stop early; None: never.
         memory_limit_bytes: the device memory that a process may reserve; None: all.
         diagnosis: what to find out about the measured step; None: nothing.
+        kernels_path: the file for the kernels that the compiler makes; None: they are not kept.
     """
 
     task: Task
@@ -56,12 +57,14 @@ class Order:
     interesting_above: float | None = None
     memory_limit_bytes: int | None = None
     diagnosis: DiagnosisRequest | None = None
+    kernels_path: str | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the variable that tells processes of this order."""
         plain: dict[str, Any] = {
             "task": self.task.value,
             "plan": self.plan.values,
+            "plans_kernels": self.plan.kernels,
             "address": self.address,
             "command": asdict(self.command),
             "scratch": self.scratch,
@@ -71,6 +74,7 @@ class Order:
             "interesting_above": self.interesting_above,
             "memory_limit_bytes": self.memory_limit_bytes,
             "diagnosis": self.diagnosis and asdict(self.diagnosis),
+            "kernels_path": self.kernels_path,
         }
         return {VARIABLE: json.dumps(plain)}
 
@@ -79,11 +83,12 @@ def order_of(environment: Mapping[str, str] = os.environ) -> Order:
     """Return the order that this process was given."""
     plain = json.loads(environment[VARIABLE])
     hardware, diagnosis = plain["hardware"], plain["diagnosis"]
+    plan = replace(Plan.of(plain["plan"]), kernels=plain.pop("plans_kernels"))
     return Order(
         **{
             **plain,
             "task": Task(plain["task"]),
-            "plan": Plan.of(plain["plan"]),
+            "plan": plan,
             "command": Command.from_dict(plain["command"]),
             "hardware": hardware and Hardware.from_dict(hardware),
             "protocol": Protocol(**plain["protocol"]),

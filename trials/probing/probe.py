@@ -69,6 +69,7 @@ def probe(
         fp16=has_fp16(hardware),
         remarks=remarks,
         arguments=arguments,
+        evaluates=workload.evaluate is not None,
     )
     facts = with_model_facts(facts, model, find_blocks(model, workload))
     facts = with_optimizer_facts(facts, optimizer, model)

@@ -45,7 +45,35 @@ def unconfirmed(history: History, why: str) -> Winner:
     """
     baseline = _baseline(history)
     sound = [t for t in history.ranking if _may_win(t, baseline, history)]
-    best = sound[0] if sound else baseline
+    return _unconfirmed(sound[0] if sound else baseline, history, why)
+
+
+def winner_of(plan: Plan, history: History) -> Winner:
+    """Return a measured plan as the winner, confirmed if it was measured again.
+
+    Raises:
+        LookupError: when the plan was not measured.
+        NothingRanError: when not even the baseline was measured.
+    """
+    entry = next((entry for entry in confirmed(history) if entry.plan == plan), None)
+    if entry is not None:
+        return _confirmed_winner(entry, history)
+    trial = next((trial for trial in measured_once(history) if trial.plan == plan), None)
+    if trial is None:
+        raise LookupError(f"{plan} was not measured")
+    return _unconfirmed(trial, history, "not confirmed: it was not measured again")
+
+
+def measured_once(history: History) -> list[Done]:
+    """Return the trials of search and ablation that may win, the best first."""
+    ablated = history.of(Purpose.ABLATE)
+    known = [t for t in ablated if t.is_measured and not history.verdicts.rule_out(t.plan)]
+    fitting = [trial for trial in known if history.fits(trial)]
+    return sorted((*history.ranking, *fitting), key=lambda trial: -history.value(trial))
+
+
+def _unconfirmed(best: Done, history: History, why: str) -> Winner:
+    baseline = _baseline(history)
     own, theirs = history.figures(best), history.figures(baseline)
     winner = Winner(
         plan=best.plan,

@@ -21,6 +21,7 @@ class ObjectiveName(enum.StrEnum):
     THROUGHPUT = "throughput"
     TIME_TO_TRAIN = "time-to-train"
     MEMORY = "memory"
+    TIME_TO_QUALITY = "time-to-quality"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any
 from autotune.agent.objectives.least_memory import LeastMemory
 from autotune.agent.objectives.objective import Objective, ObjectiveName
 from autotune.agent.objectives.throughput import Throughput
+from autotune.agent.objectives.time_to_quality import TimeToQuality
 from autotune.agent.objectives.time_to_train import TimeToTrain
 
 
@@ -17,4 +18,6 @@ def objective_from(values: Mapping[str, Any]) -> Objective:
     if name is ObjectiveName.MEMORY:
         share = values.get("min_throughput_share")
         return LeastMemory(min_throughput=values.get("min_throughput"), min_share=share)
+    if name is ObjectiveName.TIME_TO_QUALITY:
+        return TimeToQuality(target=values["target"])
     return Throughput()

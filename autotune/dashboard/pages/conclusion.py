@@ -125,6 +125,8 @@ def _times(verdict: Verdict) -> str:
 
 def _time_to_train(winner: dict[str, Any]) -> Component:
     ours, theirs = duration(winner["train_s"]), duration(winner["baseline_train_s"])
+    if winner["start_s"] is None:
+        return parts.tile("Training to the target", ours, f"baseline {theirs}")
     starts = f"start-up {duration(winner['start_s'])}, {duration(winner['baseline_start_s'])}"
     return parts.tile("Time to train", ours, f"baseline {theirs}; {starts}")
 

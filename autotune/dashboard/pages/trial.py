@@ -24,6 +24,7 @@ from autotune.report.words import (
     numerics,
     other_work,
     percent,
+    quality_words,
     samples,
     size,
     windows_measured,
@@ -84,6 +85,8 @@ def _facts(trial: dict[str, Any], visit: Visit) -> Iterator[tuple[str, parts.Chi
     yield "Started", visit.time(trial["started_at"])
     yield "Ended", visit.time(trial["finished_at"])
     yield "Took", f"{duration(trial['total_s'])}, {duration(trial['overhead_s'])} of it overhead"
+    if trial["quality"] is not None:
+        yield "Training", quality_words(trial["quality"])
     if trial["numerics"] is not None:
         yield "Numerics", numerics(trial["numerics"])
     if trial["requested_bytes"] is not None:

@@ -1,6 +1,7 @@
 """`autotune.prepare`: a plan in a loop of the user's own."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -73,6 +74,15 @@ def test_loop_gets_fp32_of_a_model_in_16_bits(training):
     losses = train(model, optimizer, loader)
     assert losses == pytest.approx(train(*training()), rel=0.05)
     assert losses != train(*training())
+
+
+def test_settings_of_the_process_stay_when_prepare_has_returned(training):
+    """Threads, TF32 and the like would go with the last reference to them."""
+    other = 1 if torch.get_num_threads() > 1 else 2
+    kept = autotune.prepare(*training(), plan=Plan.of({"threads": other}))
+    gc.collect()
+    assert torch.get_num_threads() == other
+    del kept
 
 
 def test_optimizer_and_batch_are_the_plans(training):
