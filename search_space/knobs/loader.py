@@ -27,6 +27,9 @@ _WORKER_PRICE = 0.99  # factor on the step's speed for each worker, which takes 
 # network; and the number of workers for each core that it may then have.
 _WAITS, _WORKERS_FOR_A_WAITING_CORE = 0.25, 4
 
+# Least factor by which batches shrink that makes their order worth a trial; less is within noise.
+_LEAST_LENGTH_GAIN = 1.03
+
 
 def _workers(site: Site) -> Offer:
     """Return counts up to the cores of a rank, and more for a loader that mostly waits."""
@@ -58,6 +61,27 @@ def _queue_lengths(site: Site) -> Offer:
 def _workers_speed(value: Value, site: Site) -> Effect:
     """Return a small loss for each worker; the forecast of loading adds what workers gain."""
     return both(_WORKER_PRICE ** int(value)) if value else NO_EFFECT
+
+
+def _bucketing(site: Site) -> Offer:
+    facts = site.facts
+    if facts.command is not None:
+        return Out("the order of samples is the script's own; Trainers have a setting for it")
+    if not facts.uneven_batches:
+        return Out("batches do not differ in shape")
+    if facts.length_problem is not None:
+        return Out(facts.length_problem)
+    if facts.length_gain is None or facts.length_gain < _LEAST_LENGTH_GAIN:
+        return Out("batches of samples of similar length would hold hardly less padding")
+    return ON_OFF
+
+
+def _bucketing_speed(value: Value, site: Site) -> Effect:
+    """Return how much less a batch holds; the host of a GPU launches as many operations."""
+    gain = site.facts.length_gain or 1.0
+    if not value:
+        return NO_EFFECT
+    return Effect(device=gain) if site.hardware.device_kind == "cuda" else both(gain)
 
 
 WORKERS = Knob(
@@ -119,5 +143,24 @@ PIN_MEMORY = Knob(
     ),
     feeds_device=True,
 )
+LENGTH_BUCKETING = Knob(
+    name="length_bucketing",
+    doc="put samples of similar length into a batch, so that less of it is padding",
+    numerics=Numerics.TRAINING,
+    values=_bucketing,
+    known=ON_OFF,
+    speed=_bucketing_speed,
+    acts_on=frozenset({Bound.ARITHMETIC, Bound.MEMORY_BANDWIDTH}),
+    saves=None,
+    memory=NO_MEMORY,  # the longest batch is as long
+    recompiles_on=NO_DEVICE,
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        change="short samples are not padded to the length of long ones",
+        back={False: "batches of any samples, as your own loader has them"},
+        allow="your batches are padded to samples of uneven length: `--allow length_bucketing` "
+        "also tries batches of samples of similar length, which changes which ones are together",
+    ),
+)
 
-KNOBS = (WORKERS, PREFETCH, PIN_MEMORY)
+KNOBS = (WORKERS, PREFETCH, PIN_MEMORY, LENGTH_BUCKETING)

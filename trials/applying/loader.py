@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
 
 from autotune.errors import WorkloadError
 from autotune.search_space.plan import Plan
+from autotune.trials.applying.lengths import LengthOrder, lengths_of
 from autotune.trials.applying.rank_share import RankSampler, RankStream, divides_itself
 from autotune.trials.applying.settings import Setting
 from autotune.trials.process_group import ALONE, Ranks
@@ -49,7 +50,7 @@ def build_loader(
         "pin_memory": bool(plan.get("pin_memory", False)),
         "drop_last": True,
         "collate_fn": workload.collate_fn,
-        "sampler": _sampler(dataset, seed, batch_size, place),
+        "sampler": _sampler(dataset, plan, seed, batch_size, place),
     }
     if workers:
         options |= {"prefetch_factor": int(plan.get("prefetch", 2)), "persistent_workers": True}
@@ -74,10 +75,20 @@ def is_non_blocking(plan: Plan) -> bool:
     return bool(plan.get("pin_memory", False))
 
 
-def _sampler(dataset: Any, seed: int, batch_size: int, place: RankPlace) -> Sampler[int] | None:
+def groups_by_length(plan: Plan) -> bool:
+    """Whether the samples of a batch have similar lengths."""
+    return bool(plan.get("length_bucketing", False))
+
+
+def _sampler(
+    dataset: Any, plan: Plan, seed: int, batch_size: int, place: RankPlace
+) -> Sampler[int] | None:
     if isinstance(dataset, IterableDataset):
         return None
-    order = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))
+    shuffled = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))
+    order: RandomSampler | LengthOrder = shuffled
+    if groups_by_length(plan):
+        order = LengthOrder(shuffled, lengths_of(dataset), batch_size * place.world_size)
     return order if place.world_size == 1 else RankSampler(order, batch_size, place)
 
 
@@ -105,8 +116,8 @@ def _checked(loader: Any, workload: Workload, options: dict[str, Any]) -> DataLo
     batches = loader.batch_sampler
     made = {n: getattr(batches, n) for n in _BATCH_SAMPLER_OPTIONS if hasattr(batches, n)}
     made |= {name: getattr(loader, name) for name in _LOADER_OPTIONS if name in options}
-    if batches is not None and isinstance(options["sampler"], RankSampler):
-        made["sampler"] = loader.sampler
+    if batches is not None and isinstance(options["sampler"], RankSampler | LengthOrder):
+        made["sampler"] = getattr(batches, "sampler", loader.sampler)
     for name, value in made.items():
         if value != options[name]:
             raise WorkloadError(

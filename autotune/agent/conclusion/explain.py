@@ -5,6 +5,7 @@ from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_ablation
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.history import History
 from autotune.search_space.knobs import CATALOGUE
+from autotune.search_space.knobs.loader import LENGTH_BUCKETING
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.site import on_ranks
 
@@ -26,6 +27,7 @@ def remarks(plan: Plan, history: History) -> tuple[str, ...]:
     """Return the remarks about a winner, one line each."""
     lines = [
         _batch_remark(plan, history),
+        _grouping_remark(plan, history),
         _better_without_remark(plan, history),
         numerics_remark(plan, history),
     ]
@@ -92,6 +94,17 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
     kept_by = "set GLOBAL_BATCH_SIZE, or " if has_functions and not mixed_loss(history) else ""
     return (
         f"{TRAINING_CHANGES}: {changed}; {rule}, or keep it: {kept_by}give --fix batch_size={own}"
+    )
+
+
+def _grouping_remark(plan: Plan, history: History) -> str | None:
+    """Return what it changes that the samples of a batch have similar lengths, or None."""
+    name = LENGTH_BUCKETING.name
+    if plan.get(name, False) == history.space.baseline.get(name, False):
+        return None
+    return (
+        f"{TRAINING_CHANGES}: a batch holds samples of similar length, not any; each epoch still "
+        f"holds each of them once. Leave out --allow {name} to keep your batches"
     )
 
 

@@ -17,6 +17,7 @@ _BY_THEMSELVES: dict[str, Value] = {
     "prefetch": 2,
     "workers": 0,
     "pin_memory": False,
+    "length_bucketing": False,
     "activation_checkpointing": "none",
     "memory_format": "contiguous",
     "optimizer_impl": "default",
@@ -100,6 +101,10 @@ _SENTENCES: dict[str, Callable[[Value, Training], str | None]] = {
     "workers": _as("DataLoader(num_workers={}, persistent_workers=True)"),
     "prefetch": _as("DataLoader(prefetch_factor={})"),
     "pin_memory": _as("DataLoader(pin_memory=True), and tensor.to(device, non_blocking=True)"),
+    "length_bucketing": _as(
+        "give DataLoader a sampler that sorts shuffled samples by length within groups of 50 "
+        "batches"
+    ),
     "activation_checkpointing": _checkpointing,
     "memory_format": _as(
         "model.to(memory_format=torch.channels_last), and the same for batches of images"

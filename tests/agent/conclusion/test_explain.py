@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.agent.conclusion.explain import reasons, remarks
+from autotune.agent.conclusion.explain import TRAINING_CHANGES, reasons, remarks
 from autotune.agent.history import Done
 from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
@@ -50,3 +50,17 @@ def test_another_micro_batch_is_remarked_where_norms_are_over_it(has_batch_norm)
     assert len(told) == has_batch_norm
     assert all("see 32 samples at a time instead of 16" in remark for remark in told)
     assert not any("norms" in remark for remark in remarks(space.baseline, seen))
+
+
+def test_what_grouping_by_length_changes_is_told():
+    """Which samples are together in a batch is a part of the training."""
+    facts = replace(GPT, uneven_batches=True, length_gain=1.5)
+    space = build_space(facts, GPU, Narrowing(allow=("length_bucketing",)))
+    seen = replace(history(({}, ok(50.0))), space=space)
+    (told,) = [
+        line
+        for line in remarks(space.plan({"length_bucketing": True}), seen)
+        if "similar length" in line
+    ]
+    assert told.startswith(TRAINING_CHANGES)
+    assert not any("similar length" in line for line in remarks(space.baseline, seen))
