@@ -179,6 +179,8 @@ class TrialRow(Base):
     peak_host_bytes: Mapped[int | None]
     alloc_retries: Mapped[int | None]
     exposed_comm_share: Mapped[float | None]
+    longest_batch_of: Mapped[int | None]
+    recompile_limit_hits: Mapped[int | None]
 
     numerics: Mapped[dict[str, Any] | None]
     diagnosis: Mapped[dict[str, Any] | None]

@@ -100,6 +100,7 @@ class TrialRequest:
         place: which rank of the trial this process is.
         command: the command that trains; None: the workload's functions do.
         arguments: what `sys.argv` holds beside the workload's name while it is imported.
+        uneven_batches: whether batches differ in shape; then the longest one is trained on, too.
     """
 
     number: int
@@ -120,6 +121,7 @@ class TrialRequest:
     place: RankPlace = field(default_factory=RankPlace)
     command: Command | None = None
     arguments: tuple[str, ...] = ()
+    uneven_batches: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` reads them back."""

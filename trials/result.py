@@ -93,6 +93,10 @@ class Measurement:
         alloc_retries: times the allocator had to flush its cache after warm-up.
         exposed_comm_share: part of the time in which a rank communicates and computes nothing,
             worst rank; None on one rank, and on the CPU.
+        longest_batch_of: samples among which the longest batch was formed that the trial trained
+            on after its first step; None where batches do not differ in shape.
+        recompile_limit_hits: functions that the compiler had compiled as often as its limit allows
+            when they met yet another kind of input; that runs eagerly. None without a compiler.
         build_s, first_step_s, warm_up_s, measure_s: the phases; compilation is in first_step_s.
         first_loss, last_loss: of the trial's steps, mean over ranks; they show whether it trains.
         settled: the interval reached its target before the time cap.
@@ -119,6 +123,8 @@ class Measurement:
     peak_host_bytes: int | None = None
     alloc_retries: int | None = None
     exposed_comm_share: float | None = None
+    longest_batch_of: int | None = None
+    recompile_limit_hits: int | None = None
     windows: tuple[Window, ...] = ()
 
     @property

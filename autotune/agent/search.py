@@ -207,6 +207,7 @@ class Search:
             place=RankPlace(world_size=proposal.num_ranks),
             command=self._history.space.facts.command,
             arguments=self._history.space.facts.arguments,
+            uneven_batches=self._history.space.facts.uneven_batches,
         )
 
     def _collect(self, finished: list[Finished]) -> None:

@@ -29,7 +29,9 @@ from autotune.report.words import (
     expectation,
     kind,
     knob_value,
+    left_uncompiled,
     numerics,
+    peak_memory,
     percent,
     samples,
     size,
@@ -169,7 +171,9 @@ def _measured_facts(
     spread = percent(measured["step_ms_spread"])
     yield "step time", f"{cell(measured['step_ms'])} ms, spread {spread} %"
     yield "waiting for data", f"{percent(measured['data_wait_share'])} % of the time"
-    yield "peak memory", size(measured["memory_bytes"])
+    yield "peak memory", peak_memory(measured["memory_bytes"], measured["longest_batch_of"])
+    if measured["recompile_limit_hits"]:
+        yield "run eagerly", left_uncompiled(measured["recompile_limit_hits"])
     yield "build", duration(measured["build_s"])
     yield "first step", duration(measured["first_step_s"])
     yield "warm-up", duration(measured["warm_up_s"])

@@ -100,6 +100,7 @@ def run_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
         protocol: Protocol = QUICK,
         compare_with: dict[str, Value] | None = None,
         interesting_above: float | None = None,
+        uneven_batches: bool = False,
     ) -> TrialResult:
         request = TrialRequest(
             number=1,
@@ -110,6 +111,7 @@ def run_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
             device_kind="cpu",
             protocol=protocol,
             interesting_above=interesting_above,
+            uneven_batches=uneven_batches,
             compare_with=None if compare_with is None else Plan.of(compare_with),
         )
         *phases, result = run_trial(request)

@@ -30,6 +30,7 @@ def remarks(plan: Plan, history: History) -> tuple[str, ...]:
         _grouping_remark(plan, history),
         _better_without_remark(plan, history),
         numerics_remark(plan, history),
+        _uncompiled_remark(plan, history),
     ]
     return tuple(line for line in (*baseline_remarks(history), *lines) if line)
 
@@ -94,6 +95,17 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
     kept_by = "set GLOBAL_BATCH_SIZE, or " if has_functions and not mixed_loss(history) else ""
     return (
         f"{TRAINING_CHANGES}: {changed}; {rule}, or keep it: {kept_by}give --fix batch_size={own}"
+    )
+
+
+def _uncompiled_remark(plan: Plan, history: History) -> str | None:
+    """Return that the compiler left a part of the winner uncompiled, or None."""
+    measured = history.measured.get(plan)
+    if measured is None or not measured.recompile_limit_hits:
+        return None
+    return (
+        "the compiler met more kinds of inputs than it compiles one function for (8), so a part "
+        "of the model runs eagerly: the trial's log names the function and what differed"
     )
 
 

@@ -64,3 +64,20 @@ def test_what_grouping_by_length_changes_is_told():
     ]
     assert told.startswith(TRAINING_CHANGES)
     assert not any("similar length" in line for line in remarks(space.baseline, seen))
+
+
+@pytest.mark.parametrize("hits", [None, 0, 2])
+def test_a_winner_that_is_half_eager_is_told(hits):
+    """The compiler gives up silently, and its speed is not what compiling could give."""
+    measured = ok(100.0)
+    assert measured.measurement is not None
+    counted = replace(
+        measured, measurement=replace(measured.measurement, recompile_limit_hits=hits)
+    )
+    seen = history(({}, ok(50.0)), ({"compile_mode": "default"}, counted))
+    told = [
+        line
+        for line in remarks(SPACE.plan({"compile_mode": "default"}), seen)
+        if "runs eagerly" in line
+    ]
+    assert len(told) == bool(hits)
