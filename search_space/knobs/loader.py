@@ -9,6 +9,7 @@ from autotune.search_space.knobs.knob import (
     Effect,
     Knob,
     MeasuredOn,
+    MemoryUse,
     Numerics,
     Offer,
     Out,
@@ -27,6 +28,7 @@ _WORKER_PRICE = 0.99  # factor on the step's speed for each worker, which takes 
 # network; and the number of workers for each core that it may then have.
 _WAITS, _WORKERS_FOR_A_WAITING_CORE = 0.25, 4
 
+_COPIES = ("off", "stream")
 # Least factor by which batches shrink that makes their order worth a trial; less is within noise.
 _LEAST_LENGTH_GAIN = 1.03
 
@@ -61,6 +63,12 @@ def _queue_lengths(site: Site) -> Offer:
 def _workers_speed(value: Value, site: Site) -> Effect:
     """Return a small loss for each worker; the forecast of loading adds what workers gain."""
     return both(_WORKER_PRICE ** int(value)) if value else NO_EFFECT
+
+
+def _copies(site: Site) -> Offer:
+    if site.facts.command is not None:
+        return Out("the script copies its batches by itself")
+    return cuda_only(site, _COPIES)
 
 
 def _bucketing(site: Site) -> Offer:
@@ -143,6 +151,27 @@ PIN_MEMORY = Knob(
     ),
     feeds_device=True,
 )
+COPY_AHEAD = Knob(
+    name="copy_ahead",
+    doc="copy the next batch on a CUDA stream of its own while the step computes",
+    numerics=Numerics.EXACT,
+    values=_copies,
+    known=_COPIES,
+    # Not yet measured on any GPU: once it is, the guard can go.
+    guarded=("stream",),
+    active=lambda plan: bool(plan.get("pin_memory", False)),
+    speed=speed_by_device(cuda={"stream": both(1.02)}),
+    acts_on=frozenset({Bound.DATA}),
+    saves=frozenset({StepPart.COPY, StepPart.IDLE}),
+    memory=MemoryUse(saving={"off": 1, None: 1}),  # two batches are on the device at a time
+    recompiles_on=NO_DEVICE,
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        change="the copy of a batch need not wait for the step before it",
+        back={"off": "a second stream may cost more than the copies that it hides"},
+    ),
+    feeds_device=True,
+)
 LENGTH_BUCKETING = Knob(
     name="length_bucketing",
     doc="put samples of similar length into a batch, so that less of it is padding",
@@ -163,4 +192,4 @@ LENGTH_BUCKETING = Knob(
     ),
 )
 
-KNOBS = (WORKERS, PREFETCH, PIN_MEMORY, LENGTH_BUCKETING)
+KNOBS = (WORKERS, PREFETCH, PIN_MEMORY, COPY_AHEAD, LENGTH_BUCKETING)

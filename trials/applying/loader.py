@@ -70,6 +70,12 @@ def dataset_len(dataset: Any) -> int | None:
     return None if isinstance(dataset, IterableDataset) else len(dataset)
 
 
+def copies_ahead(plan: Plan, device: torch.device) -> bool:
+    """Whether the next batch is copied to a GPU while the step computes."""
+    is_wanted = plan.get("copy_ahead", "off") == "stream" and is_non_blocking(plan)
+    return is_wanted and device.type == "cuda"
+
+
 def is_non_blocking(plan: Plan) -> bool:
     """Whether batches are in page-locked memory, from which copies need not be waited for."""
     return bool(plan.get("pin_memory", False))

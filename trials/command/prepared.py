@@ -25,6 +25,7 @@ _NEEDS_THE_LOOP = {
     "precision": ("fp32", "tf32", "bf16"),
     "sharding": ("ddp",),
     "cuda_graph": ("off",),
+    "copy_ahead": ("off",),
 }
 
 
