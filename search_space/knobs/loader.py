@@ -20,7 +20,7 @@ from autotune.search_space.knobs.knob import (
     no_speed,
     speed_by_device,
 )
-from autotune.search_space.plan import Value
+from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
 _WORKER_PRICE = 0.99  # factor on the step's speed for each worker, which takes cores and memory
@@ -31,6 +31,11 @@ _WAITS, _WORKERS_FOR_A_WAITING_CORE = 0.25, 4
 _COPIES = ("off", "stream")
 # Least factor by which batches shrink that makes their order worth a trial; less is within noise.
 _LEAST_LENGTH_GAIN = 1.03
+
+
+def groups_by_length(plan: Plan) -> bool:
+    """Whether the samples of a batch have similar lengths."""
+    return bool(plan.get("length_bucketing", False))
 
 
 def _workers(site: Site) -> Offer:

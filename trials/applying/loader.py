@@ -6,6 +6,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
 
 from autotune.errors import WorkloadError
+from autotune.search_space.knobs.loader import groups_by_length
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.lengths import LengthOrder, lengths_of
 from autotune.trials.applying.rank_share import RankSampler, RankStream, divides_itself
@@ -79,11 +80,6 @@ def copies_ahead(plan: Plan, device: torch.device) -> bool:
 def is_non_blocking(plan: Plan) -> bool:
     """Whether batches are in page-locked memory, from which copies need not be waited for."""
     return bool(plan.get("pin_memory", False))
-
-
-def groups_by_length(plan: Plan) -> bool:
-    """Whether the samples of a batch have similar lengths."""
-    return bool(plan.get("length_bucketing", False))
 
 
 def _sampler(

@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, RandomSampler, Sampler
 
 from autotune.errors import PlanError
+from autotune.search_space.knobs.loader import groups_by_length
 from autotune.search_space.plan import Plan, spell
 from autotune.trials.applying.lengths import LengthOrder, lengths_of
-from autotune.trials.applying.loader import groups_by_length
 from autotune.trials.applying.optimizer import with_plans_implementation
 from autotune.trials.applying.precision import autocast, half_dtype
 from autotune.trials.command.changes import Changes

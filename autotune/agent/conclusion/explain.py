@@ -5,7 +5,7 @@ from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_ablation
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.history import History
 from autotune.search_space.knobs import CATALOGUE
-from autotune.search_space.knobs.loader import LENGTH_BUCKETING
+from autotune.search_space.knobs.loader import LENGTH_BUCKETING, groups_by_length
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.site import on_ranks
 
@@ -111,12 +111,11 @@ def _uncompiled_remark(plan: Plan, history: History) -> str | None:
 
 def _grouping_remark(plan: Plan, history: History) -> str | None:
     """Return what it changes that the samples of a batch have similar lengths, or None."""
-    name = LENGTH_BUCKETING.name
-    if plan.get(name, False) == history.space.baseline.get(name, False):
+    if groups_by_length(plan) == groups_by_length(history.space.baseline):
         return None
     return (
         f"{TRAINING_CHANGES}: a batch holds samples of similar length, not any; each epoch still "
-        f"holds each of them once. Leave out --allow {name} to keep your batches"
+        f"holds each of them once. Leave out --allow {LENGTH_BUCKETING.name} to keep your batches"
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.agent.conclusion.explain import TRAINING_CHANGES, reasons, remarks
+from autotune.agent.conclusion.finalists import changes_training
 from autotune.agent.history import Done
 from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
@@ -63,6 +64,10 @@ def test_what_grouping_by_length_changes_is_told():
         if "similar length" in line
     ]
     assert told.startswith(TRAINING_CHANGES)
+    grouped = space.plan({"length_bucketing": True})
+    assert changes_training(grouped, seen)
+    assert not changes_training(space.baseline, seen)
+    assert any("but for which samples are in a batch" in line for line in remarks(grouped, seen))
     assert not any("similar length" in line for line in remarks(space.baseline, seen))
 
 
