@@ -94,7 +94,7 @@ class Measurement:
         exposed_comm_share: part of the time in which a rank communicates and computes nothing,
             worst rank; None on one rank, and on the CPU.
         longest_batch_of: samples among which the longest batch was formed that the trial trained
-            on after its first step; None where batches do not differ in shape.
+            on after its first step, the fewest of any rank; None where batches are of one shape.
         recompile_limit_hits: functions that the compiler had compiled as often as its limit allows
             when they met yet another kind of input; that runs eagerly. None without a compiler.
         build_s, first_step_s, warm_up_s, measure_s: the phases; compilation is in first_step_s.

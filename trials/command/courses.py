@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from autotune.trials.applying.compiler import check_compiled
+from autotune.trials.applying.compiler import check_compiled, recompile_limit_hits
 from autotune.trials.command.comparison import comparing
 from autotune.trials.command.diagnosing import diagnosing
 from autotune.trials.command.observation import observe
@@ -287,6 +287,7 @@ class _Measuring:
             self._memory.read(),
             first_loss=self._first_loss,
             last_loss=self._last_loss,
+            recompile_limit_hits=recompile_limit_hits(self._order.plan),
             raced=raced,
         )
         return TrialResult(outcome=Outcome.OK, measurement=measurement, phase=Phase.MEASURE)

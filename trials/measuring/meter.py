@@ -90,7 +90,8 @@ class Meter:
         """
         step = self._step
         longest = longest_batch(self.feed, int(step.plan["batch_size"]))
-        self._longest_of = longest.num_samples
+        (fewest,) = self._ranks.worst(-longest.num_samples)
+        self._longest_of = int(-fewest)
         for _ in range(step.accumulation):
             loss = step.loss(step.move(longest.batch))
             step.backward(loss)

@@ -104,8 +104,8 @@ def _uncompiled_remark(plan: Plan, history: History) -> str | None:
     if measured is None or not measured.recompile_limit_hits:
         return None
     return (
-        "the compiler met more kinds of inputs than it compiles one function for (8), so a part "
-        "of the model runs eagerly: the trial's log names the function and what differed"
+        "the compiler met more kinds of inputs than it compiles one function for (8 by default), "
+        "so a part of the model runs eagerly: the log of its trial names the function"
     )
 
 
