@@ -47,8 +47,9 @@ def told_lengths(dataset: Any) -> list[int] | None:
 
 def read_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
     """Return samples as a DataLoader reads them: all at once where the dataset can do that."""
-    if hasattr(dataset, "__getitems__"):
-        return list(dataset.__getitems__(list(indices)))
+    read_all = getattr(dataset, "__getitems__", None)
+    if read_all is not None:
+        return list(read_all(list(indices)))
     return [dataset[index] for index in indices]
 
 
