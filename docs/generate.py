@@ -61,7 +61,8 @@ _ONE_GPU = Site(facts=_FACTS, hardware=_GPU)
 _FOUR_GPUS = Site(facts=_FACTS, hardware=replace(_GPU, num_devices=4, num_cores=64), num_ranks=4)
 _ON_CPU = Site(facts=_FACTS, hardware=_CPU)
 _FIXED_BATCH = Site(facts=replace(_FACTS, global_batch_size=128), hardware=_GPU)
-_SITES = (_ONE_GPU, _FOUR_GPUS, _ON_CPU, _FIXED_BATCH)
+_UNEVEN = Site(facts=replace(_FACTS, uneven_batches=True, length_gain=1.5), hardware=_GPU)
+_SITES = (_ONE_GPU, _FOUR_GPUS, _ON_CPU, _FIXED_BATCH, _UNEVEN)
 _OLD_GPU = replace(_GPU, capability=(7, 0))
 # Machines on which values may be missing, though the knob applies.
 _MACHINES = (
@@ -78,7 +79,9 @@ _LACKS: tuple[dict[str, Any], ...] = (
     {"compiler_problem": "…"},
     {"uneven_share": 0.0},
     {"uneven_share": None},
-    {"uneven_batches": True},
+    {"uneven_batches": True, "length_gain": 1.5},
+    {"uneven_batches": True, "length_gain": 1.0},
+    {"uneven_batches": True, "length_problem": "the dataset or the loader does not allow it: …"},
     {"repeats_in_workers": True},
     {"open_file": "…"},
     {"own_impl": "fused"},
@@ -169,6 +172,8 @@ def _values(knob: Knob) -> str:
         listed += f"; {guarded} only after `--allow {spell(knob.guarded[0])}`, or by `--fix`"
     if _depends_on_workload(knob):
         listed += " in the example"
+    if knob.numerics is Numerics.TRAINING and knob.allowed_from is None:
+        listed += f"; it varies only after `--allow {knob.name}`"
     if knob.any_count:
         listed += f"; `--fix` and plan files take any whole number from {knob.least}"
     return f"{listed}."

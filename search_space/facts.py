@@ -17,6 +17,9 @@ class WorkloadFacts:
         dataset_len: samples, None for an iterable dataset.
         fixed_batches: the loader makes batches of its own size, whatever it is asked for.
         uneven_batches: batches of the loader differ in shape, as padded texts do.
+        length_problem: why samples cannot be put into batches by their length, or None.
+        length_gain: how many times as much shuffled batches hold, with their padding, as batches
+            of samples of similar length; None when unknown.
         open_file: the attribute of the dataset that holds an open file, or None.
         repeats_in_workers: each worker would read all of the iterable dataset.
         num_parameters: elements over all parameters.
@@ -63,6 +66,8 @@ class WorkloadFacts:
     dataset_len: int | None = None
     fixed_batches: bool = False
     uneven_batches: bool = False
+    length_problem: str | None = None
+    length_gain: float | None = None
     open_file: str | None = None
     repeats_in_workers: bool = False
     num_parameters: int = 0

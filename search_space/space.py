@@ -43,8 +43,8 @@ class Narrowing:
     numerics: Numerics = Numerics.PRECISION
 
 
-NAMED_IN_FULL = Narrowing(allow=tuple(map(str, GUARDED)))
-"""The narrowing for a plan that the user spelled out: naming a guarded value allows it."""
+NAMED_IN_FULL = Narrowing(allow=tuple(map(str, GUARDED)), numerics=Numerics.TRAINING)
+"""The narrowing for a plan that the user spelled out: naming a setting allows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +322,8 @@ def _allowed(knob: Knob, values: tuple[Value, ...], narrowing: Narrowing, site: 
     if (knob.allowed_from or knob.numerics).rank > widest.rank:
         if knob.name not in narrowing.allow:
             note = f"its numerics class {knob.numerics.value!r} is wider than --numerics"
-            return Domain(knob=knob, values=base, note=f"{note} {widest.value}")
+            how = f"--allow {knob.name} lets it vary"
+            return Domain(knob=knob, values=base, note=f"{note} {widest.value}; {how}")
     asked_for = fixed.union(narrowing.allow)
     guarded = [spell(v) for v in values if v in knob.guarded and spell(v) not in asked_for]
     kept = tuple(v for v in values if spell(v) not in guarded)

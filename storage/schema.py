@@ -10,7 +10,7 @@ from autotune.storage.database import Database
 
 VERSION_TABLE = "autotune_alembic_version"
 MIGRATIONS = Path(__file__).parent / "migrations"
-REVISIONS = tuple(f"{number:04}" for number in range(1, 14))
+REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
 """All revisions, oldest first. They are listed here as importing Alembic takes a while."""
 
 TABLES = frozenset(

@@ -180,6 +180,8 @@ class TrialRow(Base):
     alloc_retries: Mapped[int | None]
     exposed_comm_share: Mapped[float | None]
     other_work_share: Mapped[float | None]
+    longest_batch_of: Mapped[int | None]
+    recompile_limit_hits: Mapped[int | None]
 
     numerics: Mapped[dict[str, Any] | None]
     quality: Mapped[dict[str, Any] | None]

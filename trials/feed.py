@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from autotune.errors import WorkloadError
+from autotune.trials.applying.ahead import CopiedAhead
 
 # A drain that takes longer than this stops: by then batches come at the loader's own speed.
 _MAX_DRAIN_S = 2.0
@@ -20,7 +21,7 @@ class Feed:
         wait_s: seconds spent in `next(loader)` so far, epoch boundaries included.
     """
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any] | CopiedAhead) -> None:
         self.loader = loader
         self.wait_s = 0.0
         self._batches = self._endless()

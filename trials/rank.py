@@ -173,6 +173,8 @@ class _Measurement(_Trial):
 
     def _first_step(self) -> None:
         self._meter.first_step()
+        if self.request.uneven_batches:
+            self._meter.longest_step()
 
     def _warm_up(self) -> None:
         self._meter.warm_up()

@@ -104,6 +104,7 @@ class TrialRequest:
         quality: train to a target instead of measuring; None: measure.
         kernels_path: the file for the kernels that the compiler makes; beside it the compiler has
             an empty cache folder of its own. None: they are not kept.
+        uneven_batches: whether batches differ in shape; then the longest one is trained on, too.
     """
 
     number: int
@@ -126,6 +127,7 @@ class TrialRequest:
     arguments: tuple[str, ...] = ()
     quality: QualityRequest | None = None
     kernels_path: str | None = None
+    uneven_batches: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` reads them back."""

@@ -98,6 +98,10 @@ class Measurement:
         other_work_share: part of the time in which a script did something else than training, as
             validating and saving, which the throughput leaves out; None where it is not known, and
             for a workload's three functions, which only train.
+        longest_batch_of: samples among which the longest batch was formed that the trial trained
+            on after its first step, the fewest of any rank; None where batches are of one shape.
+        recompile_limit_hits: functions that the compiler had compiled as often as its limit allows
+            when they met yet another kind of input; that runs eagerly. None without a compiler.
         build_s, first_step_s, warm_up_s, measure_s: the phases; compilation is in first_step_s.
         first_loss, last_loss: of the trial's steps, mean over ranks; they show whether it trains.
         settled: the interval reached its target before the time cap.
@@ -125,6 +129,8 @@ class Measurement:
     alloc_retries: int | None = None
     exposed_comm_share: float | None = None
     other_work_share: float | None = None
+    longest_batch_of: int | None = None
+    recompile_limit_hits: int | None = None
     windows: tuple[Window, ...] = ()
 
     @property

@@ -156,6 +156,7 @@ class Bench:
             place=RankPlace(world_size=self.num_ranks),
             command=subject.facts.command,
             arguments=subject.facts.arguments,
+            uneven_batches=subject.facts.uneven_batches,
         )
 
     def __enter__(self) -> Self:

@@ -209,6 +209,7 @@ class Search:
             command=self._history.space.facts.command,
             arguments=self._history.space.facts.arguments,
             quality=proposal.quality,
+            uneven_batches=self._history.space.facts.uneven_batches,
         )
 
     def _deadlines(self, proposal: Proposal) -> Deadlines:

@@ -14,7 +14,7 @@ from autotune.errors import UsageError
 from autotune.export.contents import PlanFile
 from autotune.export.mlperf_log import MeasuredPlan, MlperfLog
 from autotune.export.plan_file import load_plan_file
-from autotune.report.words import other_work, percent, size
+from autotune.report.words import other_work, peak_memory, percent
 from autotune.search_space.plan import Plan, Value, describe_diff
 from autotune.trials.result import Measurement
 
@@ -96,7 +96,7 @@ def _facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str,
         ("step time", f"{measured.step_ms:.3f} ms, spread {percent(measured.step_ms_spread)} %"),
         ("waiting for data", f"{percent(measured.data_wait_share)} % of the time"),
         *_beside_training(measured),
-        ("peak memory", size(measured.memory_bytes)),
+        ("peak memory", peak_memory(measured.memory_bytes, measured.longest_batch_of)),
         ("first step", f"{measured.first_step_s:.1f} s, compilation included"),
         (
             "measured over",

@@ -29,8 +29,10 @@ from autotune.report.words import (
     expectation,
     kind,
     knob_value,
+    left_uncompiled,
     numerics,
     other_work,
+    peak_memory,
     percent,
     quality_words,
     samples,
@@ -175,7 +177,9 @@ def _measured_facts(
     yield "waiting for data", f"{percent(measured['data_wait_share'])} % of the time"
     if measured["other_work_share"]:
         yield "validation, saving", other_work(measured["other_work_share"])
-    yield "peak memory", size(measured["memory_bytes"])
+    yield "peak memory", peak_memory(measured["memory_bytes"], measured["longest_batch_of"])
+    if measured["recompile_limit_hits"]:
+        yield "run eagerly", left_uncompiled(measured["recompile_limit_hits"])
     yield "build", duration(measured["build_s"])
     yield "first step", duration(measured["first_step_s"])
     yield "warm-up", duration(measured["warm_up_s"])

@@ -51,6 +51,19 @@ _PHASES = {
 }
 
 
+def peak_memory(num_bytes: int | None, longest_batch_of: int | None) -> str:
+    """Return the peak as text, and among how many samples the longest batch was looked for."""
+    if longest_batch_of is None:
+        return size(num_bytes)
+    return f"{size(num_bytes)}, with a batch of the longest of {longest_batch_of} samples"
+
+
+def left_uncompiled(recompile_limit_hits: int) -> str:
+    """Return in words that the compiler gave up on functions."""
+    functions = "1 function" if recompile_limit_hits == 1 else f"{recompile_limit_hits} functions"
+    return f"{functions}, compiled too often before; the log names each, and what differed"
+
+
 def cell(value: object) -> str:
     """Return any value from the store as text on one line, for a cell of a table."""
     if value is None:

@@ -9,6 +9,7 @@ from autotune.search_space.knobs.knob import (
     Effect,
     Knob,
     MeasuredOn,
+    MemoryUse,
     Numerics,
     Offer,
     Out,
@@ -19,13 +20,22 @@ from autotune.search_space.knobs.knob import (
     no_speed,
     speed_by_device,
 )
-from autotune.search_space.plan import Value
+from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
 _WORKER_PRICE = 0.99  # factor on the step's speed for each worker, which takes cores and memory
 # Share of its time below which a loader that keeps a core busy counts as waiting for storage or a
 # network; and the number of workers for each core that it may then have.
 _WAITS, _WORKERS_FOR_A_WAITING_CORE = 0.25, 4
+
+_COPIES = ("off", "stream")
+# Least factor by which batches shrink that makes their order worth a trial; less is within noise.
+_LEAST_LENGTH_GAIN = 1.03
+
+
+def groups_by_length(plan: Plan) -> bool:
+    """Whether the samples of a batch have similar lengths."""
+    return bool(plan.get("length_bucketing", False))
 
 
 def _workers(site: Site) -> Offer:
@@ -58,6 +68,33 @@ def _queue_lengths(site: Site) -> Offer:
 def _workers_speed(value: Value, site: Site) -> Effect:
     """Return a small loss for each worker; the forecast of loading adds what workers gain."""
     return both(_WORKER_PRICE ** int(value)) if value else NO_EFFECT
+
+
+def _copies(site: Site) -> Offer:
+    if site.facts.command is not None:
+        return Out("the script copies its batches by itself")
+    return cuda_only(site, _COPIES)
+
+
+def _bucketing(site: Site) -> Offer:
+    facts = site.facts
+    if facts.command is not None:
+        return Out("the order of samples is the script's own; Trainers have a setting for it")
+    if not facts.uneven_batches:
+        return Out("batches do not differ in shape")
+    if facts.length_problem is not None:
+        return Out(facts.length_problem)
+    if facts.length_gain is None or facts.length_gain < _LEAST_LENGTH_GAIN:
+        return Out("batches of samples of similar length would hold hardly less padding")
+    return ON_OFF
+
+
+def _bucketing_speed(value: Value, site: Site) -> Effect:
+    """Return how much less a batch holds; the host of a GPU launches as many operations."""
+    gain = site.facts.length_gain or 1.0
+    if not value:
+        return NO_EFFECT
+    return Effect(device=gain) if site.hardware.device_kind == "cuda" else both(gain)
 
 
 WORKERS = Knob(
@@ -119,5 +156,45 @@ PIN_MEMORY = Knob(
     ),
     feeds_device=True,
 )
+COPY_AHEAD = Knob(
+    name="copy_ahead",
+    doc="copy the next batch on a CUDA stream of its own while the step computes",
+    numerics=Numerics.EXACT,
+    values=_copies,
+    known=_COPIES,
+    # Not yet measured on any GPU: once it is, the guard can go.
+    guarded=("stream",),
+    active=lambda plan: bool(plan.get("pin_memory", False)),
+    speed=speed_by_device(cuda={"stream": both(1.02)}),
+    acts_on=frozenset({Bound.DATA}),
+    saves=frozenset({StepPart.COPY, StepPart.IDLE}),
+    memory=MemoryUse(saving={"off": 1, None: 1}),  # two batches are on the device at a time
+    recompiles_on=NO_DEVICE,
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        change="the copy of a batch need not wait for the step before it",
+        back={"off": "a second stream may cost more than the copies that it hides"},
+    ),
+    feeds_device=True,
+)
+LENGTH_BUCKETING = Knob(
+    name="length_bucketing",
+    doc="put samples of similar length into a batch, so that less of it is padding",
+    numerics=Numerics.TRAINING,
+    values=_bucketing,
+    known=ON_OFF,
+    speed=_bucketing_speed,
+    acts_on=frozenset({Bound.ARITHMETIC, Bound.MEMORY_BANDWIDTH}),
+    saves=None,
+    memory=NO_MEMORY,  # the longest batch is as long
+    recompiles_on=NO_DEVICE,
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        change="short samples are not padded to the length of long ones",
+        back={False: "batches of any samples, as your own loader has them"},
+        allow="your batches are padded to samples of uneven length: `--allow length_bucketing` "
+        "also tries batches of samples of similar length, which changes which ones are together",
+    ),
+)
 
-KNOBS = (WORKERS, PREFETCH, PIN_MEMORY)
+KNOBS = (WORKERS, PREFETCH, PIN_MEMORY, COPY_AHEAD, LENGTH_BUCKETING)

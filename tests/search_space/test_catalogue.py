@@ -1,5 +1,6 @@
 """The catalogue: each entry answers every question that the search and the user ask of a knob."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ FACTS = WorkloadFacts(
     recordable=True,
 )
 MACHINES = (CPU_MACHINE, GPU_MACHINE)
+UNEVEN = replace(FACTS, uneven_batches=True, length_gain=1.5)
 SITES = [Site(facts=FACTS, hardware=machine, num_ranks=n) for machine in MACHINES for n in (1, 4)]
+SITES += [Site(facts=UNEVEN, hardware=machine) for machine in MACHINES]
 BACK = [
     (knob.name, knob.known[0], other)
     for knob in CATALOGUE

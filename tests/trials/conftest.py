@@ -102,6 +102,7 @@ def run_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
         compare_with: dict[str, Value] | None = None,
         interesting_above: float | None = None,
         quality: QualityRequest | None = None,
+        uneven_batches: bool = False,
     ) -> TrialResult:
         request = TrialRequest(
             number=1,
@@ -113,6 +114,7 @@ def run_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
             protocol=protocol,
             interesting_above=interesting_above,
             quality=quality,
+            uneven_batches=uneven_batches,
             compare_with=None if compare_with is None else Plan.of(compare_with),
         )
         *phases, result = run_trial(request)

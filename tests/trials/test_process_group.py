@@ -18,6 +18,7 @@ from autotune.trials.request import Deadlines, Protocol, RankPlace, TrialRequest
 from autotune.trials.result import Outcome, Phase, Purpose, TrialResult
 from autotune.trials.workload import load_workload
 from tests.trials.conftest import QUICK
+from tests.trials.padded_texts import PADDED_TEXTS
 from tests.trials.two_ranks import on_two_ranks
 
 SLOW_RANK = """
@@ -90,6 +91,15 @@ def test_ranks_agree_on_everything_measured(measured):
     assert one.outcome is two.outcome is Outcome.OK
     assert one.measurement == two.measurement
     assert merge([one, two]) is one
+
+
+def test_ranks_train_on_the_longest_batch_together(measured):
+    """And on batches of similar length, of which each rank reads its own part."""
+    plan = {"length_bucketing": True}
+    one, two = measured(PADDED_TEXTS, plan=plan, uneven_batches=True)
+    assert one.measurement, one.error
+    assert one.measurement == two.measurement
+    assert one.measurement.longest_batch_of == 64
 
 
 def test_throughput_is_of_all_ranks_and_time_of_the_slowest(measured):

@@ -16,6 +16,8 @@ from autotune.trials.applying.losses import compiled_large_losses
 from autotune.trials.applying.settings import Setting, attribute_set
 from autotune.trials.failure import InvalidPlanError
 
+# How Dynamo says that it compiled a function too often, in newer and in older versions.
+_LIMIT_TEXTS = ("recompile limit exceeded", "recompile_limit reached", "cache_size_limit reached")
 # The code that Dynamo compiles, by the kind of module; see `_CompiledForward`.
 _codes: dict[Hashable, CodeType] = {}
 
@@ -78,6 +80,20 @@ def check_compiled(plan: Plan, model: nn.Module) -> None:
             "torch.compile compiled nothing: the model's forward pass leaves it no graph to "
             "compile, or compute_loss does not call the model itself, only parts of it"
         )
+
+
+def recompile_limit_hits(plan: Plan) -> int | None:
+    """Return how many functions the compiler gave up on, as it had compiled them too often.
+
+    It compiles a function anew for inputs that differ in kind from those before, by default at
+    most eight times; then such inputs run eagerly. None for a plan that does not compile.
+    """
+    if not is_compiled(plan):
+        return None
+    from torch._dynamo.utils import counters  # noqa: PLC0415  2 s that eager plans need not wait
+
+    given_up = counters["unimplemented"].items()
+    return sum(number for why, number in given_up if any(words in why for words in _LIMIT_TEXTS))
 
 
 def _compile_in_place(module: nn.Module, mode: str) -> None:

@@ -6,7 +6,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
 
 from autotune.errors import WorkloadError
+from autotune.search_space.knobs.loader import groups_by_length
 from autotune.search_space.plan import Plan
+from autotune.trials.applying.lengths import LengthOrder, lengths_of
 from autotune.trials.applying.rank_share import RankSampler, RankStream, divides_itself
 from autotune.trials.applying.settings import Setting
 from autotune.trials.process_group import ALONE, Ranks
@@ -49,7 +51,7 @@ def build_loader(
         "pin_memory": bool(plan.get("pin_memory", False)),
         "drop_last": True,
         "collate_fn": workload.collate_fn,
-        "sampler": _sampler(dataset, seed, batch_size, place),
+        "sampler": _sampler(dataset, plan, seed, batch_size, place),
     }
     if workers:
         options |= {"prefetch_factor": int(plan.get("prefetch", 2)), "persistent_workers": True}
@@ -69,15 +71,26 @@ def dataset_len(dataset: Any) -> int | None:
     return None if isinstance(dataset, IterableDataset) else len(dataset)
 
 
+def copies_ahead(plan: Plan, device: torch.device) -> bool:
+    """Whether the next batch is copied to a GPU while the step computes."""
+    is_wanted = plan.get("copy_ahead", "off") == "stream" and is_non_blocking(plan)
+    return is_wanted and device.type == "cuda"
+
+
 def is_non_blocking(plan: Plan) -> bool:
     """Whether batches are in page-locked memory, from which copies need not be waited for."""
     return bool(plan.get("pin_memory", False))
 
 
-def _sampler(dataset: Any, seed: int, batch_size: int, place: RankPlace) -> Sampler[int] | None:
+def _sampler(
+    dataset: Any, plan: Plan, seed: int, batch_size: int, place: RankPlace
+) -> Sampler[int] | None:
     if isinstance(dataset, IterableDataset):
         return None
-    order = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))
+    shuffled = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))
+    order: RandomSampler | LengthOrder = shuffled
+    if groups_by_length(plan):
+        order = LengthOrder(shuffled, lengths_of(dataset), batch_size * place.world_size)
     return order if place.world_size == 1 else RankSampler(order, batch_size, place)
 
 
@@ -105,8 +118,8 @@ def _checked(loader: Any, workload: Workload, options: dict[str, Any]) -> DataLo
     batches = loader.batch_sampler
     made = {n: getattr(batches, n) for n in _BATCH_SAMPLER_OPTIONS if hasattr(batches, n)}
     made |= {name: getattr(loader, name) for name in _LOADER_OPTIONS if name in options}
-    if batches is not None and isinstance(options["sampler"], RankSampler):
-        made["sampler"] = loader.sampler
+    if batches is not None and isinstance(options["sampler"], RankSampler | LengthOrder):
+        made["sampler"] = getattr(batches, "sampler", loader.sampler)
     for name, value in made.items():
         if value != options[name]:
             raise WorkloadError(

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from torch.utils.data import IterableDataset, RandomSampler, Sampler
 
 from autotune.trials.applying.fingerprint import fingerprint
+from autotune.trials.applying.lengths import LengthOrder
 from autotune.trials.process_group import Ranks
 from autotune.trials.request import RankPlace
 
@@ -20,7 +21,9 @@ class RankSampler(Sampler[int]):
     other samples than those that one device would train on.
     """
 
-    def __init__(self, order: RandomSampler, batch_size: int, place: RankPlace) -> None:
+    def __init__(
+        self, order: RandomSampler | LengthOrder, batch_size: int, place: RankPlace
+    ) -> None:
         self._order = order
         self._batch_size = batch_size
         self._place = place

@@ -14,10 +14,11 @@ from autotune.errors import UsageError
 from autotune.search_space.knobs.compiler import records_cuda_graphs
 from autotune.search_space.plan import Plan
 from autotune.trials.applying import precision
+from autotune.trials.applying.ahead import CopiedAhead, CudaCopies
 from autotune.trials.applying.batch import accumulation, moved
 from autotune.trials.applying.graphs import RecordedStep, is_recorded
 from autotune.trials.applying.layout import image_format, is_images
-from autotune.trials.applying.loader import is_non_blocking
+from autotune.trials.applying.loader import copies_ahead, is_non_blocking
 from autotune.trials.applying.python_state import python_state
 from autotune.trials.applying.ranks import Sharded
 from autotune.trials.applying.recomputation import RecomputationCheck
@@ -44,7 +45,8 @@ class Step:
         model: built, moved, checkpointed, compiled and sharded as the plan says. Under DDP it is
             the model inside of the wrapper, so that names in the state dict stay.
         optimizer: of the user's class, with the plan's implementation.
-        loader: batches on the CPU, `batch_size` samples of this rank each.
+        loader: batches of `batch_size` samples of this rank each: on the CPU, or on the device
+            where the plan copies them ahead.
         plan, device: what it was built with.
         accumulation: calls per optimizer step.
     """
@@ -64,7 +66,7 @@ class Step:
         self.model = model
         self._sharded = sharded
         self.optimizer = optimizer
-        self.loader = loader
+        self.loader: DataLoader[Any] | CopiedAhead = loader
         self.plan = plan
         self.device = device
         self.accumulation = accumulation(plan)
@@ -77,6 +79,8 @@ class Step:
         self._scaler = precision.gradient_scaler(plan, device.type)
         self._non_blocking = is_non_blocking(plan)
         self._image_format = image_format(plan)
+        if copies_ahead(plan, device):
+            self.loader = CopiedAhead(loader, self.move, CudaCopies(device))
         self._recomputation = RecomputationCheck(model, plan)
         self._recorded = self._recorder() if self.is_recorded else None
 

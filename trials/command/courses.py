@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from autotune.trials.applying.compiler import check_compiled
+from autotune.trials.applying.compiler import check_compiled, recompile_limit_hits
 from autotune.trials.applying.kernels import save_kernels
 from autotune.trials.command.comparison import comparing
 from autotune.trials.command.diagnosing import diagnosing
@@ -301,6 +301,7 @@ class _Measuring:
             self._memory.read(),
             first_loss=self._first_loss,
             last_loss=self._last_loss,
+            recompile_limit_hits=recompile_limit_hits(self._order.plan),
             raced=raced,
             other_work_share=self._other_work_share(windows),
         )

@@ -28,7 +28,7 @@ from autotune.trials.probing.optimizer import (
     steps_with,
 )
 from autotune.trials.probing.source import installed
-from autotune.trials.probing.varying import shapes_in
+from autotune.trials.shapes import shapes_in
 
 _STEPS = 3  # optimizer steps that are looked at
 # Wrappers that cut parameters into parts.

@@ -1,5 +1,6 @@
 """`autotune.prepare`: a plan in a training loop of the user's own, in the style of Accelerate."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -8,10 +9,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, Sampler
 
 from autotune.errors import PlanError
+from autotune.search_space.knobs.loader import groups_by_length
 from autotune.search_space.plan import Plan, spell
+from autotune.trials.applying.lengths import LengthOrder, lengths_of
 from autotune.trials.applying.optimizer import with_plans_implementation
 from autotune.trials.applying.precision import autocast, half_dtype
 from autotune.trials.command.changes import Changes
@@ -22,6 +25,7 @@ _NEEDS_THE_LOOP = {
     "precision": ("fp32", "tf32", "bf16"),
     "sharding": ("ddp",),
     "cuda_graph": ("off",),
+    "copy_ahead": ("off",),
 }
 
 
@@ -101,7 +105,8 @@ def _loader(loader: DataLoader[Any], changes: Changes) -> DataLoader[Any]:
         PlanError: when the loader makes batches in a way of its own.
     """
     size = changes.plan.get("batch_size", loader.batch_size or 0)
-    if "batch_size" in changes.plan and size != loader.batch_size:
+    is_grouped = groups_by_length(changes.plan)
+    if is_grouped or ("batch_size" in changes.plan and size != loader.batch_size):
         if loader.batch_size is None:
             raise PlanError(
                 f"batch_size={size}: the loader makes its batches by itself; give it that size"
@@ -109,7 +114,7 @@ def _loader(loader: DataLoader[Any], changes: Changes) -> DataLoader[Any]:
         loader = DataLoader(
             loader.dataset,
             batch_size=int(size),
-            sampler=None if _is_stream(loader) else loader.sampler,
+            sampler=_grouped(loader, int(size)) if is_grouped else _sampler(loader),
             drop_last=loader.drop_last,
             collate_fn=loader.collate_fn,
             num_workers=loader.num_workers,
@@ -123,5 +128,20 @@ def _loader(loader: DataLoader[Any], changes: Changes) -> DataLoader[Any]:
     return loader
 
 
-def _is_stream(loader: DataLoader[Any]) -> bool:
-    return isinstance(loader.dataset, torch.utils.data.IterableDataset)
+def _sampler(loader: DataLoader[Any]) -> Sampler[Any] | Iterable[Any] | None:
+    is_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    return None if is_stream else loader.sampler
+
+
+def _grouped(loader: DataLoader[Any], batch_size: int) -> Sampler[int]:
+    """Return the loader's shuffled order with samples of similar length together.
+
+    Raises:
+        PlanError: when the loader does not shuffle, or by a sampler of its own.
+    """
+    if not isinstance(loader.sampler, RandomSampler):
+        raise PlanError(
+            f"length_bucketing=true groups a shuffled order, and the loader's is that of a "
+            f"{type(loader.sampler).__name__}; give DataLoader shuffle=True"
+        )
+    return LengthOrder(loader.sampler, lengths_of(loader.dataset), batch_size)

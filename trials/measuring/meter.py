@@ -14,10 +14,11 @@ import time
 import torch
 from torch import Tensor
 
-from autotune.trials.applying.compiler import check_compiled
+from autotune.trials.applying.compiler import check_compiled, recompile_limit_hits
 from autotune.trials.applying.step import Step
 from autotune.trials.feed import Feed
 from autotune.trials.measuring.communication import traced_share
+from autotune.trials.measuring.longest import longest_batch
 from autotune.trials.measuring.steady import (
     SETTLED_STEPS,
     TIMED_PHASES,
@@ -57,6 +58,7 @@ class Meter:
         self._last_loss = math.nan
         self._step_s, self._burst_steps = math.nan, 1.0
         self._memory = MemoryPeaks(step.device)
+        self._longest_of: int | None = None
 
     def first_step(self) -> None:
         """Run one optimizer step, in which the compiler runs, and check the loss.
@@ -76,6 +78,26 @@ class Meter:
         step.update()
         self._synchronize()
         check_compiled(step.plan, step.model)
+
+    def longest_step(self) -> None:
+        """Run one optimizer step on the longest batch, after the first step.
+
+        Its memory is in the peaks then, so a plan that cannot hold it fails here, and not after
+        hours of training. Where batches have another shape each, the compiler sees a second one.
+
+        Raises:
+            DivergedError: for a loss that is not finite.
+        """
+        step = self._step
+        longest = longest_batch(self.feed, int(step.plan["batch_size"]))
+        (fewest,) = self._ranks.worst(-longest.num_samples)
+        self._longest_of = int(-fewest)
+        for _ in range(step.accumulation):
+            loss = step.loss(step.move(longest.batch))
+            step.backward(loss)
+        step.update()
+        self._checked_mean(loss)
+        self._synchronize()
 
     def warm_up(self) -> None:
         """Step until the step time settles, then empty the loader's queue."""
@@ -153,6 +175,8 @@ class Meter:
             self._worst_memory(),
             first_loss=self._first_loss,
             last_loss=self._last_loss,
+            longest_batch_of=self._longest_of,
+            recompile_limit_hits=recompile_limit_hits(self._step.plan),
             raced=raced,
             exposed_comm_share=exposed_comm_share,
         )

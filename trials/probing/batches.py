@@ -12,6 +12,7 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.loader import build_loader
 from autotune.trials.feed import Feed
+from autotune.trials.probing.lengths import with_length_facts
 from autotune.trials.probing.loader import has_fixed_batches, read_batches
 from autotune.trials.probing.products import UnevenProducts
 from autotune.trials.probing.varying import (
@@ -40,7 +41,7 @@ def with_batch_facts(
             varies = varies_with_values(workload, plan, seed)
         else:
             varies = varies_with_shapes(workload, model, batches)
-    return replace(
+    facts = replace(
         facts,
         fixed_batches=is_fixed,
         uneven_batches=uneven_batches(batches),
@@ -52,6 +53,7 @@ def with_batch_facts(
         loader_busy_share=others.busy_share,
         remarks=(*facts.remarks, *_remarks(facts.batch_size, is_fixed=is_fixed)),
     )
+    return with_length_facts(facts, feed.loader, seed)
 
 
 def _remarks(batch_size: int, *, is_fixed: bool) -> tuple[str, ...]:

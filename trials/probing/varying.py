@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from autotune.search_space.plan import Plan
 from autotune.trials.applying.batch import moved
 from autotune.trials.applying.loader import build_loader
 from autotune.trials.feed import Feed
+from autotune.trials.shapes import shapes_in
 from autotune.trials.workload import Workload
 
 NUM_BATCHES = 4
@@ -38,19 +39,6 @@ def varies_with_shapes(workload: Workload, model: nn.Module, batches: Sequence[A
 def uneven_batches(batches: Sequence[Any]) -> bool:
     """Whether some batches hold tensors of other shapes than the first."""
     return any(shapes_in(batch) != shapes_in(batches[0]) for batch in batches)
-
-
-def shapes_in(batch: Any) -> list[torch.Size]:
-    """Return the shapes of the tensors in the batch: in dicts, lists and graphs."""
-    if isinstance(batch, torch.Tensor):
-        return [batch.shape]
-    if isinstance(batch, Mapping):
-        parts: Iterable[Any] = batch.values()
-    elif isinstance(batch, list | tuple):
-        parts = batch
-    else:  # such as a batch of torch_geometric
-        parts = batch.to_dict().values() if callable(getattr(batch, "to_dict", None)) else ()
-    return [shape for part in parts for shape in shapes_in(part)]
 
 
 def varies_with_values(workload: Workload, plan: Plan, seed: int) -> bool:

@@ -5,6 +5,7 @@ from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_ablation
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.history import History
 from autotune.search_space.knobs import CATALOGUE
+from autotune.search_space.knobs.loader import LENGTH_BUCKETING, groups_by_length
 from autotune.search_space.plan import Plan, describe_diff
 from autotune.search_space.site import on_ranks
 
@@ -28,8 +29,10 @@ def remarks(plan: Plan, history: History) -> tuple[str, ...]:
     """Return the remarks about a winner, one line each."""
     lines = [
         _batch_remark(plan, history),
+        _grouping_remark(plan, history),
         _better_without_remark(plan, history),
         numerics_remark(plan, history),
+        _uncompiled_remark(plan, history),
     ]
     return tuple(line for line in (*baseline_remarks(history), *lines) if line)
 
@@ -110,6 +113,27 @@ def _batch_remark(plan: Plan, history: History) -> str | None:
     kept_by = "set GLOBAL_BATCH_SIZE, or " if has_functions and not mixed_loss(history) else ""
     return (
         f"{TRAINING_CHANGES}: {changed}; {rule}, or keep it: {kept_by}give --fix batch_size={own}"
+    )
+
+
+def _uncompiled_remark(plan: Plan, history: History) -> str | None:
+    """Return that the compiler left a part of the winner uncompiled, or None."""
+    measured = history.measured.get(plan)
+    if measured is None or not measured.recompile_limit_hits:
+        return None
+    return (
+        "the compiler met more kinds of inputs than it compiles one function for (8 by default), "
+        "so a part of the model runs eagerly: the log of its trial names the function"
+    )
+
+
+def _grouping_remark(plan: Plan, history: History) -> str | None:
+    """Return what it changes that the samples of a batch have similar lengths, or None."""
+    if groups_by_length(plan) == groups_by_length(history.space.baseline):
+        return None
+    return (
+        f"{TRAINING_CHANGES}: a batch holds samples of similar length, not any; each epoch still "
+        f"holds each of them once. Leave out --allow {LENGTH_BUCKETING.name} to keep your batches"
     )
 
 

@@ -9,6 +9,7 @@ from autotune.agent.conclusion.speedup import Speedup, speedup_of
 from autotune.agent.done import Done
 from autotune.agent.history import History, conclusive
 from autotune.agent.objectives.objective import Figures
+from autotune.search_space.knobs.loader import groups_by_length
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import FindingKind
 from autotune.trials.result import Measurement, Outcome, Purpose
@@ -115,7 +116,7 @@ def _preference_key(trial: Done, history: History) -> tuple[bool, float]:
 
 
 def changes_training(plan: Plan, history: History) -> bool:
-    """Whether the plan changes the number of samples in an optimizer step.
+    """Whether the plan changes how many samples an optimizer step takes, or which.
 
     True as well for micro-batches of another size if the loss depends on which samples are in a
     batch together.
@@ -123,7 +124,7 @@ def changes_training(plan: Plan, history: History) -> bool:
     space = history.space
     same = plan["batch_size"] == space.baseline["batch_size"]
     is_kept = space.facts.global_batch_size is not None and mixed_loss(history) is None
-    return not (same or is_kept)
+    return not (same or is_kept) or groups_by_length(plan) != groups_by_length(space.baseline)
 
 
 def mixed_loss(history: History) -> str | None:

@@ -5,6 +5,7 @@ from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
 from autotune.search_space.knobs import is_compiled
 from autotune.search_space.knobs.batch import FOLLOWS_BATCH
+from autotune.search_space.knobs.loader import groups_by_length
 from autotune.search_space.knobs.ranks import casts_blocks
 from autotune.search_space.plan import Plan, Value
 from autotune.trials.result import Outcome, Purpose
@@ -53,8 +54,7 @@ def is_unchecked(plan: Plan, history: History) -> bool:
 def numerics_remark(plan: Plan, history: History) -> str:
     """Return what is known about the plan's numerics, in one line for the user."""
     if not needs_check(plan, history):
-        changed = plan["batch_size"] != history.space.baseline["batch_size"]
-        but = "but for the batch size, " if changed else ""
+        but = _change_of_batches(plan, history)
         return f"numerics: nothing to check, {but}every changed setting computes the same numbers"
     ran = history.verdicts.checks(plan)
     if not ran:
@@ -67,6 +67,15 @@ def numerics_remark(plan: Plan, history: History) -> str:
     batch = ran[-1].plan["batch_size"]
     where = "" if batch == plan["batch_size"] else f", at batch {batch}"
     return f"numerics: {report.summary}{where}"
+
+
+def _change_of_batches(plan: Plan, history: History) -> str:
+    """Return what the plan changes in batches, as the beginning of a remark; empty for nothing."""
+    if plan["batch_size"] != history.space.baseline["batch_size"]:
+        return "but for the batch size, "
+    if groups_by_length(plan) != groups_by_length(history.space.baseline):
+        return "but for which samples are in a batch together, "
+    return ""
 
 
 def reference(plan: Plan, history: History) -> Plan:

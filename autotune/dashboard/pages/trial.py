@@ -110,6 +110,8 @@ def _measured(measured: dict[str, Any] | None, windows: list[dict[str, Any]]) ->
         ("Peak memory (GiB)", gib(measured["memory_bytes"])),
         ("... allocated after warm-up", gib(measured["peak_allocated_bytes"])),
         ("... reserved after warm-up", gib(measured["peak_reserved_bytes"])),
+        ("... of samples whose longest were a batch", cell(measured["longest_batch_of"])),
+        ("Functions left uncompiled", cell(measured["recompile_limit_hits"])),
         ("Allocator retries", cell(measured["alloc_retries"])),
         ("Exposed communication (%)", percent(measured["exposed_comm_share"])),
         ("Build", duration(measured["build_s"])),

@@ -17,6 +17,8 @@ _BY_THEMSELVES: dict[str, Value] = {
     "prefetch": 2,
     "workers": 0,
     "pin_memory": False,
+    "copy_ahead": "off",
+    "length_bucketing": False,
     "activation_checkpointing": "none",
     "memory_format": "contiguous",
     "optimizer_impl": "default",
@@ -100,6 +102,13 @@ _SENTENCES: dict[str, Callable[[Value, Training], str | None]] = {
     "workers": _as("DataLoader(num_workers={}, persistent_workers=True)"),
     "prefetch": _as("DataLoader(prefetch_factor={})"),
     "pin_memory": _as("DataLoader(pin_memory=True), and tensor.to(device, non_blocking=True)"),
+    "copy_ahead": _as(
+        "copy the next batch on a torch.cuda.Stream() of its own while the step computes"
+    ),
+    "length_bucketing": _as(
+        "give DataLoader a sampler that sorts shuffled samples by length within groups of 50 "
+        "batches"
+    ),
     "activation_checkpointing": _checkpointing,
     "memory_format": _as(
         "model.to(memory_format=torch.channels_last), and the same for batches of images"

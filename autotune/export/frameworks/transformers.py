@@ -58,6 +58,10 @@ def _pin_memory(value: Value, training: Training) -> Said:
     return say(dataloader_pin_memory=value, **non_blocking)
 
 
+def _length_bucketing(value: Value, training: Training) -> Said:
+    return say(train_sampling_strategy="group_by_length") if value else Said()
+
+
 def _checkpointing(value: Value, training: Training) -> Said:
     if value == "full" and shards(training):
         return Said()  # FSDP does it, see `fsdp_keys`
@@ -142,6 +146,7 @@ _RULES = {
     "workers": _workers,
     "prefetch": key("dataloader_prefetch_factor"),
     "pin_memory": _pin_memory,
+    "length_bucketing": _length_bucketing,
     "activation_checkpointing": _checkpointing,
     "optimizer_impl": _optimizer,
     "sharding": _sharding,

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.agent.conclusion.explain import reasons, remarks
+from autotune.agent.conclusion.explain import TRAINING_CHANGES, reasons, remarks
+from autotune.agent.conclusion.finalists import changes_training
 from autotune.agent.history import Done
 from autotune.search_space.knobs import BY_NAME
 from autotune.search_space.space import Narrowing, build_space
@@ -50,3 +51,38 @@ def test_another_micro_batch_is_remarked_where_norms_are_over_it(has_batch_norm)
     assert len(told) == has_batch_norm
     assert all("see 32 samples at a time instead of 16" in remark for remark in told)
     assert not any("norms" in remark for remark in remarks(space.baseline, seen))
+
+
+def test_what_grouping_by_length_changes_is_told():
+    """Which samples are together in a batch is a part of the training."""
+    facts = replace(GPT, uneven_batches=True, length_gain=1.5)
+    space = build_space(facts, GPU, Narrowing(allow=("length_bucketing",)))
+    seen = replace(history(({}, ok(50.0))), space=space)
+    (told,) = [
+        line
+        for line in remarks(space.plan({"length_bucketing": True}), seen)
+        if "similar length" in line
+    ]
+    assert told.startswith(TRAINING_CHANGES)
+    grouped = space.plan({"length_bucketing": True})
+    assert changes_training(grouped, seen)
+    assert not changes_training(space.baseline, seen)
+    assert any("but for which samples are in a batch" in line for line in remarks(grouped, seen))
+    assert not any("similar length" in line for line in remarks(space.baseline, seen))
+
+
+@pytest.mark.parametrize("hits", [None, 0, 2])
+def test_a_winner_that_is_half_eager_is_told(hits):
+    """The compiler gives up silently, and its speed is not what compiling could give."""
+    measured = ok(100.0)
+    assert measured.measurement is not None
+    counted = replace(
+        measured, measurement=replace(measured.measurement, recompile_limit_hits=hits)
+    )
+    seen = history(({}, ok(50.0)), ({"compile_mode": "default"}, counted))
+    told = [
+        line
+        for line in remarks(SPACE.plan({"compile_mode": "default"}), seen)
+        if "runs eagerly" in line
+    ]
+    assert len(told) == bool(hits)

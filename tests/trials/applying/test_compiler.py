@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch._inductor import config as inductor
 
+from autotune.search_space.plan import Plan
+from autotune.trials.applying.compiler import recompile_limit_hits
 from autotune.trials.result import Outcome
 from autotune.trials.workload import load_workload
 from tests.trials.applying.steps import step_of
@@ -24,6 +26,39 @@ def test_a_container_of_torchs_own_is_compiled(write_workload, run_plan):
     path = write_workload("def build_model(): return nn.Sequential(nn.Linear(16, 3), nn.ReLU())")
     result = run_plan(path, {"compile_mode": "default"})
     assert result.outcome is Outcome.OK
+
+
+NAMED = """
+names = iter("abcdefghijklmnopqrstuvwxyz")
+
+class Named(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * (2.0 if self.name == "never" else 1.0)
+
+def build_model():
+    return Named(16, 3)
+
+def compute_loss(model, batch):
+    model.name = next(names) if {changes} else "a"
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+@pytest.mark.parametrize("changes", [True, False])
+def test_functions_that_the_compiler_gave_up_on_are_counted(changes, write_workload):
+    """A speed of half eager code is told apart; a plan that does not compile knows of none."""
+    torch._dynamo.utils.counters.clear()
+    assert recompile_limit_hits(Plan.of({"batch_size": 4})) is None
+    values = {"compile_mode": "default"}
+    with (
+        torch._dynamo.config.patch(recompile_limit=2),
+        torch.compiler.set_stance(force_backend="eager"),
+        step_of(write_workload(NAMED.format(changes=changes)), values) as step,
+    ):
+        for batch, _ in zip(step.loader, range(4), strict=False):
+            step(batch)
+        assert recompile_limit_hits(step.plan) == int(changes)
 
 
 def test_a_plan_that_compiles_nothing_is_invalid(write_workload, run_plan):
