@@ -45,6 +45,7 @@ _FACTS = WorkloadFacts(
     optimizer_impls=("foreach", "fused"),
     recordable=True,
     uneven_share=0.5,
+    attention_share=0.2,
     conv_share=0.5,
 )
 _GPU = Hardware(
@@ -78,6 +79,8 @@ _LACKS: tuple[dict[str, Any], ...] = (
     {"compiler_problem": "…"},
     {"uneven_share": 0.0},
     {"uneven_share": None},
+    {"attention_share": 0.0},
+    {"attention_share": None},
     {"uneven_batches": True},
     {"repeats_in_workers": True},
     {"open_file": "…"},
@@ -166,7 +169,8 @@ def _values(knob: Knob) -> str:
     listed = ", ".join(map(_code, values))
     if knob.guarded:
         guarded = ", ".join(map(_code, knob.guarded))
-        listed += f"; {guarded} only after `--allow {spell(knob.guarded[0])}`, or by `--fix`"
+        allow = ",".join(map(spell, knob.guarded))
+        listed += f"; {guarded} only after `--allow {allow}`, or by `--fix`"
     if _depends_on_workload(knob):
         listed += " in the example"
     if knob.any_count:

@@ -74,6 +74,54 @@ def test_products_may_be_padded_where_a_compiler_can(facts, hardware, reason):
         assert re.search(reason, space.out["shape_padding"])
 
 
+@pytest.mark.parametrize(
+    ("facts", "hardware", "reason"),
+    [
+        ({"attention_share": 0.2}, GPU_MACHINE, None),
+        ({"attention_share": 0.001}, GPU_MACHINE, "less than 1 %"),
+        ({"attention_share": 0.0}, GPU_MACHINE, "does not call"),
+        ({"attention_share": None}, GPU_MACHINE, "not known"),
+        ({"attention_share": 0.2}, CPU_MACHINE, "needs a CUDA device"),
+        ({"attention_share": 0.2}, replace(GPU_MACHINE, capability=(7, 5)), "capability 8.0"),
+    ],
+    ids=["much attention", "hardly any", "none", "unknown", "no GPU", "an old GPU"],
+)
+def test_attention_has_kernels_to_choose_from_in_16_bits(facts, hardware, reason):
+    """Each only after --allow: nobody has measured them yet."""
+    narrowing = Narrowing(allow=("flash", "cudnn", "efficient"))
+    space = build_space(replace(FACTS, **facts), hardware, narrowing)
+    if reason is not None:
+        assert re.search(reason, space.out["sdpa_kernel"])
+        return
+    assert "sdpa_kernel" not in space.baseline
+    plan = space.plan({"precision": "bf16", "sdpa_kernel": "flash"})
+    assert [other["sdpa_kernel"] for other in space.alternatives(plan, "sdpa_kernel")] == [
+        "default",
+        "cudnn",
+        "efficient",
+    ]
+    held_back = build_space(replace(FACTS, **facts), hardware)
+    assert "--allow flash,cudnn,efficient" in held_back.out["sdpa_kernel"]
+
+
+def test_a_knob_of_compiled_plans_that_is_held_back_is_in_no_plan():
+    """Otherwise it would come with the compiler, and be named as a change beside it."""
+    space = build_space(FACTS, GPU_MACHINE)
+    compiled = space.plan({"compile_mode": "default"})
+    assert "activation_memory_budget" not in compiled
+    assert "--allow 0.7,0.5,0.3" in space.out["activation_memory_budget"]
+    with pytest.raises(PlanError, match=r"--allow 0\.7,0\.5,0\.3 lets more of it in"):
+        space.plan({"activation_memory_budget": 0.5}, compiled)
+    for narrowing in (
+        Narrowing(allow=("0.5",)),
+        Narrowing(fix=(("activation_memory_budget", "0.5"), ("compile_mode", "default"))),
+        NAMED_IN_FULL,
+    ):
+        space = build_space(FACTS, GPU_MACHINE, narrowing)
+        values = {"compile_mode": "default", "activation_memory_budget": 0.5}
+        assert space.plan(values)["activation_memory_budget"] == 0.5
+
+
 def test_reasons_for_a_command_ask_for_nothing_that_only_a_model_file_has():
     command = Command(argv=("python", "train.py"))
     facts = WorkloadFacts(batch_size=32, command=command)

@@ -13,6 +13,7 @@ from autotune.search_space.knobs import is_compiled
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.blocks import block_kind, check_found, find_beside
 from autotune.trials.applying.losses import compiled_large_losses
+from autotune.trials.applying.memory_budget import memory_budget
 from autotune.trials.applying.settings import Setting, attribute_set
 from autotune.trials.failure import InvalidPlanError
 
@@ -21,10 +22,12 @@ _codes: dict[Hashable, CodeType] = {}
 
 
 def process_settings(plan: Plan) -> list[Setting]:
-    """Return the settings that compile large losses and pad products, as the plan asks."""
+    """Return the plan's settings: large losses compiled, products padded, a memory budget."""
     settings: list[Setting] = [compiled_large_losses()] if is_compiled(plan) else []
     if plan.get("shape_padding", "measured") == "always":
         settings.append(_shapes_always_padded())
+    if plan.get("activation_memory_budget", 1.0) != 1.0:
+        settings.append(memory_budget(float(plan["activation_memory_budget"])))
     return settings
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying import (
+    attention,
     batch,
     compiler,
     graphs,
@@ -29,6 +30,7 @@ class Family(Protocol):
 
 FAMILIES: tuple[Family, ...] = (
     precision,
+    attention,
     compiler,
     graphs,
     batch,
