@@ -15,6 +15,7 @@ from autotune.search_space.knobs import (
     layout,
     loader,
     memory,
+    offload,
     optimizer,
     precision,
     ranks,
@@ -36,6 +37,7 @@ FAMILIES = (
     graphs,
     host,
     ranks,
+    offload,
 )
 CATALOGUE: tuple[Knob, ...] = tuple(knob for family in FAMILIES for knob in family.KNOBS)
 BY_NAME: dict[str, Knob] = {knob.name: knob for knob in CATALOGUE}

@@ -113,6 +113,12 @@ EXCLUDED = {
     "optimizer_impl": {"sharding": "fsdp_zero2", "optimizer_impl": "fused"},
     "compile_mode": {"sharding": "fsdp_zero2", "compile_mode": "reduce-overhead"},
     "sharding": {"sharding": "fsdp_zero2", "precision": "bf16"},
+    "activation_offload": {"activation_offload": "host", "compile_mode": "default"},
+    "parameter_offload": {
+        "sharding": "fsdp_zero3",
+        "parameter_offload": "host",
+        "precision": "fp16",
+    },
     "activation_memory_budget": {
         "compile_mode": "default",
         "activation_memory_budget": 0.5,
@@ -124,7 +130,10 @@ EXCLUDED = {
 @pytest.mark.parametrize("case", EXCLUDED)
 def test_values_that_exclude_each_other_are_refused_when_named(case):
     """With both of them and the reason; and no search is offered such a plan."""
-    facts = replace(FACTS, global_batch_size=256, optimizer_class="SGD", has_batch_norm=True)
+    has_batch_norm = case == "sharding"
+    facts = replace(
+        FACTS, global_batch_size=256, optimizer_class="SGD", has_batch_norm=has_batch_norm
+    )
     space = build_space(facts, GPUS, NAMED_IN_FULL, num_ranks=4)
     with pytest.raises(PlanError, match=f"{case}=.* cannot run together: "):
         space.plan(EXCLUDED[case])

@@ -122,6 +122,68 @@ def test_a_knob_of_compiled_plans_that_is_held_back_is_in_no_plan():
         assert space.plan(values)["activation_memory_budget"] == 0.5
 
 
+OFFLOADED_TOGETHER = {
+    "whole model compiled": ({"activation_offload": "host", "compile_mode": "default"}, "blocks"),
+    "graphs of blocks": (
+        {
+            "activation_offload": "host",
+            "compile_mode": "reduce-overhead",
+            "compile_scope": "block",
+        },
+        "CUDA graphs keep",
+    ),
+    "recorded step": ({"activation_offload": "host", "cuda_graph": "step"}, "while a step"),
+    "fp16": ({"parameter_offload": "host", "precision": "fp16"}, "looks at the gradients"),
+    "batch norm": ({"parameter_offload": "host", "precision": "bf16"}, "running statistics"),
+    "recorded update": ({"parameter_offload": "host", "cuda_graph": "step"}, "be recorded"),
+    "graphs": ({"parameter_offload": "host", "compile_mode": "reduce-overhead"}, "new ones"),
+    "layout": ({"parameter_offload": "host", "memory_format": "channels_last"}, "contiguous"),
+    "fused": ({"parameter_offload": "host", "optimizer_impl": "fused"}, "no fused kernel"),
+}
+
+
+@pytest.mark.parametrize("case", OFFLOADED_TOGETHER)
+def test_what_cannot_be_moved_to_the_host_is_refused(case):
+    """On one device, with the reason."""
+    values, reason = OFFLOADED_TOGETHER[case]
+    optimizer = "SGD" if case == "fused" else "AdamW"
+    known = {"has_batch_norm": case == "batch norm", "optimizer_class": optimizer}
+    facts = replace(FACTS, recordable=True, has_conv2d=True, **known)
+    with pytest.raises(PlanError, match=reason):
+        build_space(facts, GPU_MACHINE, NAMED_IN_FULL).plan(values)
+
+
+def test_blocks_compiled_one_by_one_may_be_moved_to_the_host():
+    """Each of them is called from Python, where what it saves is seen."""
+    values = {"activation_offload": "host", "compile_mode": "default", "compile_scope": "block"}
+    plan = build_space(FACTS, GPU_MACHINE, NAMED_IN_FULL).plan(values)
+    assert plan["activation_offload"] == "host"
+
+
+@pytest.mark.parametrize(
+    ("facts", "hardware", "num_ranks", "reason"),
+    [
+        ({}, GPU_MACHINE, 1, None),
+        ({"varies": True}, GPU_MACHINE, 1, None),
+        ({"varies": True}, GPU_MACHINE, 2, "which modules run differs"),
+        ({"sparse_gradients": True}, GPU_MACHINE, 1, "sparse gradients"),
+        ({"shared_across": "blocks share a weight"}, GPU_MACHINE, 1, "blocks share a weight"),
+        ({"num_blocks": 0}, GPU_MACHINE, 1, "no repeated blocks"),
+        ({}, CPU_MACHINE, 1, "needs a CUDA device"),
+    ],
+)
+def test_parameters_may_be_on_the_host_where_fsdp_can_move_them(
+    facts, hardware, num_ranks, reason
+):
+    """On one device, too; of several, only where FSDP shards them anyway."""
+    known, machine = replace(FACTS, **facts), replace(hardware, num_devices=num_ranks)
+    space = build_space(known, machine, NAMED_IN_FULL, num_ranks=num_ranks)
+    if reason is None:
+        assert space.plan({"parameter_offload": "host"})["parameter_offload"] == "host"
+    else:
+        assert re.search(reason, space.out["parameter_offload"])
+
+
 def test_reasons_for_a_command_ask_for_nothing_that_only_a_model_file_has():
     command = Command(argv=("python", "train.py"))
     facts = WorkloadFacts(batch_size=32, command=command)

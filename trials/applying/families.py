@@ -14,6 +14,7 @@ from autotune.trials.applying import (
     layout,
     loader,
     memory,
+    offload,
     optimizer,
     precision,
     ranks,
@@ -40,6 +41,7 @@ FAMILIES: tuple[Family, ...] = (
     optimizer,
     host,
     ranks,
+    offload,
 )
 
 

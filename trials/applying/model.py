@@ -9,6 +9,7 @@ from autotune.trials.applying.compiler import compile_blocks, compile_model
 from autotune.trials.applying.construction import construct_for_sharding, construct_on_device
 from autotune.trials.applying.layout import in_memory_format
 from autotune.trials.applying.memory import checkpoint_blocks
+from autotune.trials.applying.offload import offload_blocks
 from autotune.trials.applying.ranks import Sharded, shard, shards_parameters
 from autotune.trials.process_group import Ranks
 from autotune.trials.workload import Workload
@@ -27,6 +28,7 @@ def build_model(
     blocks = find_blocks(model, workload)
     blocks = checkpoint_blocks(model, blocks, plan)
     compile_blocks(model, blocks, plan)
+    blocks = offload_blocks(model, blocks, plan)
     sharded = shard(model, blocks, plan, ranks, device.type)
     compile_model(model, plan)
     return model, sharded

@@ -40,6 +40,7 @@ _OF_MODULES = (
     "precision",
     "memory_format",
     "activation_checkpointing",
+    "activation_offload",
 )
 _EXPORT = "; `autotune export RUN --for accelerate` writes it for a framework that builds it"
 _SHARDING = f"the script builds its model and optimizer by itself{_EXPORT}"
@@ -246,6 +247,7 @@ def _own_settings(training: Training) -> tuple[tuple[str, Value], ...]:
 def _held(training: Training, command: Command) -> Iterator[tuple[str, str]]:
     """Yield the knobs that keep their value under the command, with the reasons."""
     yield "sharding", _SHARDING
+    yield "parameter_offload", _SHARDING
     yield "cuda_graph", _RECORDED
     yield from _held_by_model(training)
     yield from _held_by_loader(training, command)

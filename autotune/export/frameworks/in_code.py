@@ -20,6 +20,9 @@ _BY_THEMSELVES: dict[str, Value] = {
     "workers": 0,
     "pin_memory": False,
     "activation_checkpointing": "none",
+    "activation_offload": "off",
+    "parameter_offload": "off",
+    "allocator": "default",
     "memory_format": "contiguous",
     "optimizer_impl": "default",
     "cudnn_benchmark": False,
@@ -119,6 +122,14 @@ _SENTENCES: dict[str, Callable[[Value, Training], str | None]] = {
     "prefetch": _as("DataLoader(prefetch_factor={})"),
     "pin_memory": _as("DataLoader(pin_memory=True), and tensor.to(device, non_blocking=True)"),
     "activation_checkpointing": _checkpointing,
+    "activation_offload": _as(
+        "with torch.autograd.graph.save_on_cpu(pin_memory=True) around each block but the last"
+    ),
+    "parameter_offload": _as(
+        "torch.distributed.fsdp.fully_shard(block, offload_policy=CPUOffloadPolicy()) for each "
+        "block, then for the model"
+    ),
+    "allocator": _as("start with PYTORCH_ALLOC_CONF=expandable_segments:True"),
     "memory_format": _as(
         "model.to(memory_format=torch.channels_last), and the same for batches of images"
     ),
