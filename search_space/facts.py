@@ -39,6 +39,7 @@ class WorkloadFacts:
         varies: which modules run, or how often, differs from step to step.
         compiler_problem: why torch.compile cannot work here, or None when it can.
         bf16, fp16: whether the device computes in this format natively.
+        fp8_problem: why software for products in fp8 is missing, or None.
         user_knobs: the workload's `KNOBS`: names and values, baseline first.
         tokens_per_sample: tokens of a sample, to print tokens per second; None: no tokens.
         flops_per_sample: FLOPs of forward and backward, counted on the CPU; None when unknown.
@@ -85,6 +86,7 @@ class WorkloadFacts:
     compiler_problem: str | None = None
     bf16: bool = True
     fp16: bool = True
+    fp8_problem: str | None = None
     user_knobs: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     tokens_per_sample: int | None = None
     flops_per_sample: float | None = None

@@ -8,6 +8,7 @@ from autotune.search_space.knobs.batch import accumulates
 from autotune.search_space.knobs.knob import (
     ANY_DEVICE,
     NO_EFFECT,
+    NO_MEMORY,
     Conflict,
     Effect,
     Knob,
@@ -37,6 +38,8 @@ _MODES = (
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")  # these record CUDA graphs
 _PADDING = ("measured", "always")
 _BUDGETS = (1.0, 0.7, 0.5, 0.3)
+_OPTIONS = ("default", "coordinate_descent", "combo_kernels")
+_SEARCHING_MODES = ("max-autotune-no-cudagraphs", "max-autotune")
 _WORTH_PADDING = 0.01  # share of the model's FLOPs in products that the compiler may pad
 # Part of its time that a product loses if the compiler's own timing leaves it unpadded: the timing
 # counts copies that the program does not need, and it is noisy.
@@ -119,6 +122,10 @@ def _padding(site: Site) -> Offer:
     if share < _WORTH_PADDING:
         return Out("no weight of a large matrix product has a side that is no multiple of 8")
     return offer
+
+
+def _options(site: Site) -> Offer:
+    return _broken(site) or cuda_only(site, _OPTIONS)
 
 
 def _budgets(site: Site) -> Offer:
@@ -272,5 +279,45 @@ ACTIVATION_MEMORY_BUDGET = Knob(
     ),
     lengthens_start=True,
 )
+INDUCTOR_OPTIONS = Knob(
+    name="inductor_options",
+    doc="an option of the compiler beside its mode: search each kernel's tile sizes step by step, "
+    "or put independent small kernels into one",
+    numerics=Numerics.ROUNDING,
+    values=_options,
+    known=_OPTIONS,
+    guarded=_OPTIONS[1:],
+    active=is_compiled,
+    # Guesses: nobody has measured them here.
+    speed=speed_by_device(
+        cuda={
+            "coordinate_descent": Effect(pointwise=1.03),
+            "combo_kernels": Effect(host=1.05),
+        }
+    ),
+    acts_on=frozenset({Bound.LAUNCHES, Bound.MEMORY_BANDWIDTH}),
+    saves=None,
+    memory=NO_MEMORY,
+    recompiles_on=frozenset({"cuda"}),
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        by_value={
+            "coordinate_descent": "tile sizes found by timing more of them",
+            "combo_kernels": "independent small kernels run as one",
+        },
+        back={"default": "the compiler's own choice of kernels may be as fast"},
+    ),
+    conflicts=(
+        Conflict(
+            knobs=("inductor_options", "compile_mode"),
+            found=lambda plan, facts: (
+                plan.get("inductor_options", "default") == "coordinate_descent"
+                and plan.get("compile_mode", "off") in _SEARCHING_MODES
+            ),
+            reason="that mode has this option already; use compile_mode=default",
+        ),
+    ),
+    lengthens_start=True,
+)
 
-KNOBS = (COMPILE_MODE, COMPILE_SCOPE, SHAPE_PADDING, ACTIVATION_MEMORY_BUDGET)
+KNOBS = (COMPILE_MODE, COMPILE_SCOPE, SHAPE_PADDING, ACTIVATION_MEMORY_BUDGET, INDUCTOR_OPTIONS)

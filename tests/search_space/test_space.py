@@ -184,6 +184,29 @@ def test_parameters_may_be_on_the_host_where_fsdp_can_move_them(
         assert re.search(reason, space.out["parameter_offload"])
 
 
+@pytest.mark.parametrize(
+    ("facts", "capability", "is_offered", "note"),
+    [
+        ({}, (9, 0), True, ""),
+        ({}, (8, 0), False, ""),
+        ({"fp8_problem": "torchao is missing"}, (9, 0), False, "without fp8: torchao is missing"),
+        ({"fp8_problem": "torchao is missing"}, (8, 0), False, ""),
+        ({"command": Command(argv=("python", "train.py"))}, (9, 0), False, "without fp16"),
+    ],
+    ids=["Hopper", "Ampere", "no software", "neither", "a command"],
+)
+def test_fp8_needs_a_gpu_and_software_that_have_it(facts, capability, is_offered, note):
+    """What is missing and can be installed is told; and only compiled plans have it."""
+    machine = replace(GPU_MACHINE, capability=capability)
+    space = build_space(replace(FACTS, **facts), machine, NAMED_IN_FULL)
+    assert ("fp8" in space.by_name["precision"].values) is is_offered
+    assert note in space.by_name["precision"].note
+    assert "fp8" not in build_space(replace(FACTS, **facts), machine).by_name["precision"].values
+    if is_offered:
+        assert space.possible({"precision": "fp8"}) is None
+        assert space.possible({"precision": "fp8", "compile_mode": "default"}) is not None
+
+
 def test_reasons_for_a_command_ask_for_nothing_that_only_a_model_file_has():
     command = Command(argv=("python", "train.py"))
     facts = WorkloadFacts(batch_size=32, command=command)

@@ -33,7 +33,13 @@ from autotune.trials.probing.varying import shapes_in
 _STEPS = 3  # optimizer steps that are looked at
 # Wrappers that cut parameters into parts.
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
-_OF_COMPILER = ("compile_mode", "compile_scope", "shape_padding", "activation_memory_budget")
+_OF_COMPILER = (
+    "compile_mode",
+    "compile_scope",
+    "shape_padding",
+    "activation_memory_budget",
+    "inductor_options",
+)
 # Knobs that change the modules that a script calls.
 _OF_MODULES = (
     *_OF_COMPILER,

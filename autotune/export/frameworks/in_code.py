@@ -12,6 +12,7 @@ _BY_THEMSELVES: dict[str, Value] = {
     "compile_scope": "model",
     "shape_padding": "measured",
     "activation_memory_budget": 1.0,
+    "inductor_options": "default",
     "cuda_graph": "off",
     "precision": "fp32",
     "sdpa_kernel": "default",
@@ -64,10 +65,20 @@ def _compile(mode: Value, training: Training) -> str:
 def _precision(value: Value, training: Training) -> str:
     if value == "tf32":
         return 'torch.set_float32_matmul_precision("high")'
+    if value == "fp8":
+        return (
+            "torchao.float8.convert_to_float8_training(model) before it is compiled, and "
+            + _precision("bf16", training)
+        )
     context = f"torch.autocast({training.device_kind!r}, dtype={_DTYPES[value]})"
     return f"with {context} around the forward pass" + (
         ", and torch.amp.GradScaler" if value == "fp16" else ""
     )
+
+
+def _inductor_options(value: Value, training: Training) -> str:
+    name = "coordinate_descent_tuning" if value == "coordinate_descent" else value
+    return f"torch._inductor.config.{name} = True"
 
 
 def _sdpa_kernel(value: Value, training: Training) -> str:
@@ -113,6 +124,7 @@ _SENTENCES: dict[str, Callable[[Value, Training], str | None]] = {
     "compile_scope": lambda scope, training: None,  # said with the mode
     "shape_padding": _as("torch._inductor.config.force_shape_pad = True"),
     "activation_memory_budget": _as("torch._functorch.config.activation_memory_budget = {}"),
+    "inductor_options": _inductor_options,
     "cuda_graph": _as("only autotune.apply records steps"),
     "precision": _precision,
     "sdpa_kernel": _sdpa_kernel,
