@@ -2,13 +2,16 @@
 
 Parameters, with gradients and the optimizer's state, are moved by FSDP; see `fully_sharded`.
 Activations are moved here. Each block's are copied as they are saved, on a stream of their own
-beside the kernels of the next blocks. In the backward pass the first of them that a block asks for
-brings those of the block before it, too, so that they arrive while this block's kernels run. The
-last block keeps its own, which are needed at once.
+beside the kernels of the next block, and let go of when the block after that begins. In the
+backward pass the first of them that a block asks for brings those of the block before it, too, so
+that they arrive while this block's kernels run. The last block keeps its own, which are needed at
+once.
+
+Memory of the device is always allocated and freed on the stream that computes, which waits for the
+copies: torch's allocator can give it away at once, however far the host is ahead of the device.
 """
 
 import weakref
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -76,7 +79,13 @@ class _Mover:
         return _Mover, ()
 
     def begin_block(self) -> "_SavedByBlock":
-        """Return what will hold the activations of a block that begins to run."""
+        """Return what will hold the activations of a block that begins to run.
+
+        Those of the block two before it are on the host by now, or computing waits for them.
+        """
+        last = None if self.latest is None else self.latest()
+        if last is not None and last.block_before is not None:
+            last.block_before.let_go()
         saved = _SavedByBlock(self, self.latest)
         self.latest = weakref.ref(saved)
         return saved
@@ -90,51 +99,61 @@ class _Mover:
         return self._streams[device]
 
 
-@dataclass(slots=True, eq=False)
 class _Copy:
-    """A tensor in the memory of the host, and on its way back to its device.
+    """A tensor that is copied to the host, and back when it is asked for.
 
     Attributes:
-        on_host: page-locked where the device is a GPU.
-        returned: the tensor on its device again; None until it is asked for.
-        arrived: of a GPU, when that is there.
+        on_device: the tensor, while it is there or on its way back; None while only the host has
+            it.
+        on_host: its copy, page-locked where the device is a GPU.
     """
 
-    on_host: Tensor
-    device: torch.device
-    stream: torch.cuda.Stream | None
-    returned: Tensor | None = field(default=None, init=False)
-    arrived: torch.cuda.Event | None = field(default=None, init=False)
+    def __init__(self, tensor: Tensor, stream: torch.cuda.Stream | None) -> None:
+        """Begin to copy the tensor to the host, on `stream` if its device is a GPU."""
+        self.on_device: Tensor | None = tensor
+        self.on_host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+        self._device, self._stream = tensor.device, stream
+        self._through = self._copy(self.on_host, tensor)
 
-    @classmethod
-    def of(cls, tensor: Tensor, stream: torch.cuda.Stream | None) -> "_Copy":
-        """Begin to copy a tensor to the host."""
-        on_host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
-        if stream is not None:
-            stream.wait_stream(torch.cuda.current_stream(tensor.device))
-            tensor.record_stream(stream)  # its memory is not given away before it is copied
-        with torch.cuda.stream(stream):
-            on_host.copy_(tensor, non_blocking=True)
-        return cls(on_host, tensor.device, stream)
+    def _copy(self, to: Tensor, source: Tensor) -> torch.cuda.Event | None:
+        """Copy after what computes now; return when it is through, None on a CPU."""
+        if self._stream is None:
+            to.copy_(source)
+            return None
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            to.copy_(source, non_blocking=True)
+        through: torch.cuda.Event = self._stream.record_event()
+        return through
+
+    def _wait(self) -> None:
+        """Let what computes from now on wait for the latest copy."""
+        if self._through is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._through)
+
+    def let_go(self) -> None:
+        """Free the device's memory once the host has the tensor."""
+        self._wait()
+        self.on_device = None
 
     def begin_return(self) -> None:
-        """Begin to copy the tensor back, unless that has begun."""
-        if self.returned is not None:
-            return
-        with torch.cuda.stream(self.stream):
-            self.returned = self.on_host.to(self.device, non_blocking=True, copy=True)
-        self.arrived = None if self.stream is None else self.stream.record_event()
+        """Begin to copy the tensor back, unless the device has it or it is on its way."""
+        if self.on_device is None:
+            self.on_device = torch.empty_like(self.on_host, device=self._device)
+            self._through = self._copy(self.on_device, self.on_host)
 
     def take(self) -> Tensor:
-        """Return the tensor on its device; the stream that computes there waits for it."""
+        """Return the tensor on its device; from now on the backward pass alone keeps it there."""
         self.begin_return()
-        tensor, self.returned = self.returned, None  # the backward pass alone keeps it now
+        self._wait()
+        tensor, self.on_device = self.on_device, None
         assert tensor is not None
-        if self.arrived is not None:
-            current = torch.cuda.current_stream(self.device)
-            current.wait_event(self.arrived)
-            tensor.record_stream(current)
         return tensor
+
+    def __del__(self) -> None:
+        """Wait for a copy that nobody asked for: its memory may be given away now."""
+        if self.on_device is not None:
+            self._wait()
 
 
 class _SavedByBlock:
@@ -149,7 +168,7 @@ class _SavedByBlock:
         """Return what autograd keeps for a tensor: a copy on the host of a large activation."""
         if not _is_large_activation(tensor):
             return tensor
-        copy = _Copy.of(tensor.detach(), self._mover.stream(tensor.device))
+        copy = _Copy(tensor.detach(), self._mover.stream(tensor.device))
         self._copies.append(copy)
         return self, copy
 
@@ -168,6 +187,11 @@ class _SavedByBlock:
     def block_before(self) -> "_SavedByBlock | None":
         """What the block before this one saved, None for the first and once that is of no use."""
         return None if self._before is None else self._before()
+
+    def let_go(self) -> None:
+        """Free the device's memory of the block's activations, which the host has."""
+        for copy in self._copies:
+            copy.let_go()
 
     def begin_return(self) -> None:
         """Begin to copy the block's activations back, the first time that this is called."""
