@@ -25,7 +25,7 @@ def _kernels(site: Site) -> Offer:
     if isinstance(offer, Out):
         return offer
     if share is None:
-        return Out("the model's arithmetic is not known: its code needs values to run")
+        return Out("the model's arithmetic could not be counted")
     if not share:
         return Out("the model does not call torch's scaled_dot_product_attention")
     if share < _WORTH_CHOOSING:

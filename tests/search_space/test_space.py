@@ -80,7 +80,7 @@ def test_products_may_be_padded_where_a_compiler_can(facts, hardware, reason):
         ({"attention_share": 0.2}, GPU_MACHINE, None),
         ({"attention_share": 0.001}, GPU_MACHINE, "less than 1 %"),
         ({"attention_share": 0.0}, GPU_MACHINE, "does not call"),
-        ({"attention_share": None}, GPU_MACHINE, "not known"),
+        ({"attention_share": None}, GPU_MACHINE, "could not be counted"),
         ({"attention_share": 0.2}, CPU_MACHINE, "needs a CUDA device"),
         ({"attention_share": 0.2}, replace(GPU_MACHINE, capability=(7, 5)), "capability 8.0"),
     ],

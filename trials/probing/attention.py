@@ -1,15 +1,18 @@
 """The arithmetic in torch's scaled_dot_product_attention, whose kernel a plan may choose."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.trials.applying.settings import attribute_set
 
+Share = Callable[[], float | None]
 # A backward pass has two products for each of the forward pass.
 _PASSES = 3
 
@@ -40,6 +43,22 @@ class AttentionCalls(TorchFunctionMode):
     def _counted(self, *args: Any, **kwargs: Any) -> Any:
         self.flops += _PASSES * _forward_flops(*_operands(args, kwargs))
         return scaled_dot_product_attention(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def attention_share() -> Iterator[Share]:
+    """Count forward passes on the CPU; what is yielded returns attention's share of their FLOPs.
+
+    It is None where no product was counted. The CPU's own kernel of attention is none that the
+    counter of FLOPs knows, so attention is added to what it counts.
+    """
+    with AttentionCalls() as attention, FlopCounterMode(display=False) as counter:
+        yield lambda: _share(attention.flops, _PASSES * counter.get_total_flops())
+
+
+def _share(in_attention: float, elsewhere: float) -> float | None:
+    counted = in_attention + elsewhere
+    return in_attention / counted if counted else None
 
 
 def _operands(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:

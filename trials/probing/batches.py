@@ -12,7 +12,7 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.loader import build_loader
 from autotune.trials.feed import Feed
-from autotune.trials.probing.attention import AttentionCalls
+from autotune.trials.probing.attention import AttentionCalls, attention_share
 from autotune.trials.probing.loader import has_fixed_batches, read_batches
 from autotune.trials.probing.products import UnevenProducts
 from autotune.trials.probing.varying import (
@@ -36,9 +36,12 @@ def with_batch_facts(
     others = read_batches(feed, facts.batch_size, NUM_BATCHES - 1)
     batches = [batch, *others.batches]
     flops = _count_flops(workload, model, batch)
+    in_attention = flops.share(flops.in_attention) if flops else None
     with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
         if flops is None:
-            varies = varies_with_values(workload, plan, seed)
+            with attention_share() as shown:
+                varies = varies_with_values(workload, plan, seed)
+            in_attention = shown()
         else:
             varies = varies_with_shapes(workload, model, batches)
     return replace(
@@ -49,7 +52,7 @@ def with_batch_facts(
         flops_per_sample=flops.all / facts.batch_size if flops else None,
         conv_share=flops.share(flops.in_convolutions) if flops else 0.0,
         uneven_share=flops.share(flops.in_uneven_products) if flops else None,
-        attention_share=flops.share(flops.in_attention) if flops else None,
+        attention_share=in_attention,
         loader_samples_per_s=others.samples_per_s,
         loader_busy_share=others.busy_share,
         remarks=(*facts.remarks, *_remarks(facts.batch_size, is_fixed=is_fixed)),

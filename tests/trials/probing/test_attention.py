@@ -31,6 +31,12 @@ def compute_loss(model, batch):
 """
 
 
+FAILS = """
+def compute_loss(model, batch):
+    raise ValueError("not yet")
+"""
+
+
 def share(text, write_workload):
     return probe(write_workload(text), CPU_MACHINE, 0).attention_share
 
@@ -53,9 +59,19 @@ def test_a_model_without_attention_has_none(write_workload):
     assert share("", write_workload) == 0.0
 
 
-def test_what_cannot_be_looked_at_is_not_known(write_workload):
-    """A loss that reads values needs them."""
-    assert share(READS, write_workload) is None
+def test_attention_is_counted_where_values_are_needed_too(write_workload):
+    """Such a model runs a few samples on the CPU; models of transformers are of this kind."""
+    reads = "    assert x.sum().item() != 0\n    return nn.functional"
+    reading = FUSED.replace("{call}", "x, x, x").replace("    return nn.functional", reads)
+    attention, layer = 2 * 50 * 16 * 50, 16 * 16 * 50
+    expected = attention / (attention + layer)
+    assert share(reading, write_workload) == pytest.approx(expected)
+    assert share(READS, write_workload) == 0.0
+
+
+def test_what_cannot_be_run_is_not_known(write_workload):
+    """A trial will show what raises."""
+    assert share(FAILS, write_workload) is None
 
 
 def test_looking_leaves_torch_as_it_was(write_workload):
