@@ -105,7 +105,7 @@ def _attention_share(counter: FlopCounterMode) -> float | None:
     """Return the share of a step's FLOPs in kernels of attention, None where none was counted."""
     counts = counter.get_flop_counts().get("Global", {})
     in_attention = sum(flops for op, flops in counts.items() if "attention" in str(op))
-    return in_attention / counter.get_total_flops() if counts else None
+    return in_attention / total if (total := counter.get_total_flops()) else None
 
 
 class _Counts:
