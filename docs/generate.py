@@ -45,6 +45,7 @@ _FACTS = WorkloadFacts(
     optimizer_impls=("foreach", "fused"),
     recordable=True,
     uneven_share=0.5,
+    attention_share=0.2,
     conv_share=0.5,
 )
 _GPU = Hardware(
@@ -82,6 +83,8 @@ _LACKS: tuple[dict[str, Any], ...] = (
     {"uneven_batches": True, "length_gain": 1.5},
     {"uneven_batches": True, "length_gain": 1.0},
     {"uneven_batches": True, "length_problem": "the dataset or the loader does not allow it: …"},
+    {"attention_share": 0.0},
+    {"attention_share": None},
     {"repeats_in_workers": True},
     {"open_file": "…"},
     {"own_impl": "fused"},
@@ -169,7 +172,8 @@ def _values(knob: Knob) -> str:
     listed = ", ".join(map(_code, values))
     if knob.guarded:
         guarded = ", ".join(map(_code, knob.guarded))
-        listed += f"; {guarded} only after `--allow {spell(knob.guarded[0])}`, or by `--fix`"
+        allow = ",".join(map(spell, knob.guarded))
+        listed += f"; {guarded} only after `--allow {allow}`, or by `--fix`"
     if _depends_on_workload(knob):
         listed += " in the example"
     if knob.numerics is Numerics.TRAINING and knob.allowed_from is None:

@@ -42,12 +42,15 @@ class WorkloadFacts:
         varies: which modules run, or how often, differs from step to step.
         compiler_problem: why torch.compile cannot work here, or None when it can.
         bf16, fp16: whether the device computes in this format natively.
+        fp8_problem: why software for products in fp8 is missing, or None.
         user_knobs: the workload's `KNOBS`: names and values, baseline first.
         tokens_per_sample: tokens of a sample, to print tokens per second; None: no tokens.
         flops_per_sample: FLOPs of forward and backward, counted on the CPU; None when unknown.
         conv_share: share of these in convolutions; 0 where unknown.
         uneven_share: share of those FLOPs in products with a weight one of whose sides is no
             multiple of 8; None when unknown.
+        attention_share: share of those FLOPs in torch's scaled_dot_product_attention; None when
+            unknown.
         loader_samples_per_s: speed of the loader alone, in one process; None when unknown.
         loader_busy_share: share of its time that the loader keeps a core busy and does not wait.
         imports: installed modules that the workload uses; processes import them before a trial.
@@ -89,11 +92,13 @@ class WorkloadFacts:
     compiler_problem: str | None = None
     bf16: bool = True
     fp16: bool = True
+    fp8_problem: str | None = None
     user_knobs: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     tokens_per_sample: int | None = None
     flops_per_sample: float | None = None
     conv_share: float = 0.0
     uneven_share: float | None = None
+    attention_share: float | None = None
     loader_samples_per_s: float | None = None
     loader_busy_share: float = 1.0
     imports: tuple[str, ...] = ()

@@ -129,8 +129,18 @@ def torchrun_ranks(device_kind: str) -> Ranks:
     )
 
 
+def begin_group_of_one(device_kind: str) -> None:
+    """Begin a process group of this process alone, unless there is a group: FSDP needs one."""
+    if dist.is_initialized():
+        return
+    backend = "cpu:gloo,cuda:nccl" if device_kind == "cuda" else "gloo"
+    store = dist.HashStore()  # type: ignore[attr-defined]  # documented, yet not exported
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    atexit.register(_end_group)
+
+
 def _end_group() -> None:
-    """End the group that `torchrun_ranks` joined, while Python can still wait for its threads.
+    """End the group of this process, while Python can still wait for its threads.
 
     A thread of gloo that holds a tensor while the interpreter is taken down aborts the process
     (https://github.com/pytorch/pytorch/pull/179291). After an exception the other ranks may be in

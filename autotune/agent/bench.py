@@ -14,7 +14,7 @@ from autotune.errors import NothingRanError, UsageError, WorkloadError
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan, Value
-from autotune.search_space.space import NAMED_IN_FULL, build_space
+from autotune.search_space.space import NAMED_IN_FULL, Space, build_space
 from autotune.search_space.target import Target
 from autotune.trials.diagnosis import DiagnosisRequest
 from autotune.trials.request import Deadlines, ProbeRequest, Protocol, RankPlace, TrialRequest
@@ -56,17 +56,28 @@ class Bench:
         target: whose imports are prepared at once; others may be measured as well.
         num_ranks: devices of a measurement, with a process each.
         seed: of parameters and data order.
+        protocol: the numbers of the measurement protocol; None: those that trials have.
+        limit_s: the seconds after which a measurement is given up; None: its deadlines end it.
 
     Raises:
         UsageError: when devices are too few.
     """
 
-    def __init__(self, target: Target, *, num_ranks: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        num_ranks: int = 1,
+        seed: int = 0,
+        protocol: Protocol | None = None,
+        limit_s: float | None = None,
+    ) -> None:
         # Ray's import takes a second, and `--help` needs none.
         from autotune.dispatch.ray_runner import RayRunner  # noqa: PLC0415
 
         self.hardware = this_machine(num_ranks)
         self.num_ranks, self._seed = num_ranks, seed
+        self._protocol, self._limit_s = protocol or Protocol(), limit_s
         self._num_measured = 0
         self._exit_stack = ExitStack()
         self._cluster = self._exit_stack.enter_context(
@@ -95,7 +106,7 @@ class Bench:
         self._runner.start()
         facts = self._cluster.facts(PROBE_TIMEOUT_S)
         check_ranks(facts, self.num_ranks)
-        space = build_space(facts, self.hardware, NAMED_IN_FULL, self.num_ranks)
+        space = self._space(facts)
         return Subject(
             target=target,
             working_dir=folder,
@@ -103,6 +114,17 @@ class Bench:
             plan=space.plan(values),
             baseline=space.baseline,
         )
+
+    def with_plan(self, subject: Subject, values: Mapping[str, Value]) -> Subject:
+        """Return the subject with another plan, without another look at its target.
+
+        Raises:
+            PlanError: when the plan has an unknown knob or value, or values that exclude others.
+        """
+        return replace(subject, plan=self._space(subject.facts).plan(values))
+
+    def _space(self, facts: WorkloadFacts) -> Space:
+        return build_space(facts, self.hardware, NAMED_IN_FULL, self.num_ranks)
 
     def measure(self, subject: Subject, diagnosis: DiagnosisRequest | None = None) -> TrialResult:
         """Return what fresh processes measured.
@@ -152,7 +174,9 @@ class Bench:
             working_dir=str(subject.working_dir),
             device_kind=self.hardware.device_kind,
             seed=self._seed,
+            protocol=self._protocol,
             deadlines=Deadlines.within(_PATIENCE_S),
+            give_up_after_s=self._limit_s,
             place=RankPlace(world_size=self.num_ranks),
             command=subject.facts.command,
             arguments=subject.facts.arguments,

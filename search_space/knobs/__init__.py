@@ -7,6 +7,7 @@ values start with the baseline, what the user's own code does without autotune.
 
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.knobs import (
+    attention,
     batch,
     compiler,
     graphs,
@@ -14,6 +15,7 @@ from autotune.search_space.knobs import (
     layout,
     loader,
     memory,
+    offload,
     optimizer,
     precision,
     ranks,
@@ -26,6 +28,7 @@ from autotune.search_space.plan import Plan, Value
 FAMILIES = (
     compiler,
     precision,
+    attention,
     batch,
     loader,
     memory,
@@ -34,6 +37,7 @@ FAMILIES = (
     graphs,
     host,
     ranks,
+    offload,
 )
 CATALOGUE: tuple[Knob, ...] = tuple(knob for family in FAMILIES for knob in family.KNOBS)
 BY_NAME: dict[str, Knob] = {knob.name: knob for knob in CATALOGUE}

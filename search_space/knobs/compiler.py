@@ -8,6 +8,7 @@ from autotune.search_space.knobs.batch import accumulates
 from autotune.search_space.knobs.knob import (
     ANY_DEVICE,
     NO_EFFECT,
+    NO_MEMORY,
     Conflict,
     Effect,
     Knob,
@@ -22,6 +23,7 @@ from autotune.search_space.knobs.knob import (
     needs_blocks,
     speed_by_device,
 )
+from autotune.search_space.knobs.memory import checkpoints
 from autotune.search_space.knobs.ranks import is_fsdp
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
@@ -35,11 +37,17 @@ _MODES = (
 )
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")  # these record CUDA graphs
 _PADDING = ("measured", "always")
+_BUDGETS = (1.0, 0.7, 0.5, 0.3)
+_OPTIONS = ("default", "coordinate_descent", "combo_kernels")
+_SEARCHING_MODES = ("max-autotune-no-cudagraphs", "max-autotune")
 _WORTH_PADDING = 0.01  # share of the model's FLOPs in products that the compiler may pad
 # Part of its time that a product loses if the compiler's own timing leaves it unpadded: the timing
 # counts copies that the program does not need, and it is noisy.
 _LOSS_UNPADDED = 0.1
 _HOST_OF_BLOCKS = 0.7  # factor on the host's speed when it calls compiled blocks one by one
+# In proportion to checkpointing every block, which cost a GPT 11 % of its speed; the compiler
+# first gives up what is cheap to compute again. Not measured yet.
+_BUDGET_SPEED: dict[Value, Effect] = {0.7: both(0.98), 0.5: both(0.95), 0.3: both(0.91)}
 # First steps in seconds before anything is known, from runs of middle-sized models.
 _FIRST_STEP_S: dict[DeviceKind, dict[Value, float]] = {
     "cpu": {"default": 30.0},
@@ -114,6 +122,14 @@ def _padding(site: Site) -> Offer:
     if share < _WORTH_PADDING:
         return Out("no weight of a large matrix product has a side that is no multiple of 8")
     return offer
+
+
+def _options(site: Site) -> Offer:
+    return _broken(site) or cuda_only(site, _OPTIONS)
+
+
+def _budgets(site: Site) -> Offer:
+    return _broken(site) or _BUDGETS
 
 
 def _broken(site: Site) -> Out | None:
@@ -227,5 +243,81 @@ SHAPE_PADDING = Knob(
     can_fail=False,
     lengthens_start=True,
 )
+ACTIVATION_MEMORY_BUDGET = Knob(
+    name="activation_memory_budget",
+    doc="the part of its activations that compiled code may keep for the backward pass; it "
+    "computes the rest again, the cheapest first",
+    numerics=Numerics.ROUNDING,
+    values=_budgets,
+    known=_BUDGETS,
+    guarded=_BUDGETS[1:],
+    active=is_compiled,
+    speed=speed_by_device(cuda=_BUDGET_SPEED, cpu=_BUDGET_SPEED),
+    acts_on=frozenset(),
+    saves=None,
+    memory=MemoryUse(
+        saving={0.7: 1, 0.5: 2, 0.3: 3},
+        activations={0.7: 0.75, 0.5: 0.6, 0.3: 0.45},
+        why_less="compiled code computes activations again instead of keeping them",
+        makes_room=True,
+    ),
+    recompiles_on=ANY_DEVICE,
+    measured_on=MeasuredOn.ALL_RANKS,
+    reasons=Reasons(
+        change="room for the batch, at the least arithmetic that the compiler finds",
+        back={1.0: "nothing is computed twice beyond what is cheaper than reading it"},
+    ),
+    conflicts=(
+        Conflict(
+            knobs=("activation_memory_budget", "activation_checkpointing"),
+            found=lambda plan, facts: (
+                plan.get("activation_memory_budget", 1.0) != 1.0 and checkpoints(plan)
+            ),
+            reason="each of them chooses what is computed again; inside of a checkpointed block "
+            "the compiler has no choice left",
+        ),
+    ),
+    lengthens_start=True,
+)
+INDUCTOR_OPTIONS = Knob(
+    name="inductor_options",
+    doc="an option of the compiler beside its mode: search each kernel's tile sizes step by step, "
+    "or put independent small kernels into one",
+    numerics=Numerics.ROUNDING,
+    values=_options,
+    known=_OPTIONS,
+    guarded=_OPTIONS[1:],
+    active=is_compiled,
+    # Guesses: nobody has measured them here.
+    speed=speed_by_device(
+        cuda={
+            "coordinate_descent": Effect(pointwise=1.03),
+            "combo_kernels": Effect(host=1.05),
+        }
+    ),
+    acts_on=frozenset({Bound.LAUNCHES, Bound.MEMORY_BANDWIDTH}),
+    saves=None,
+    memory=NO_MEMORY,
+    recompiles_on=frozenset({"cuda"}),
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        by_value={
+            "coordinate_descent": "tile sizes found by timing more of them",
+            "combo_kernels": "independent small kernels run as one",
+        },
+        back={"default": "the compiler's own choice of kernels may be as fast"},
+    ),
+    conflicts=(
+        Conflict(
+            knobs=("inductor_options", "compile_mode"),
+            found=lambda plan, facts: (
+                plan.get("inductor_options", "default") == "coordinate_descent"
+                and plan.get("compile_mode", "off") in _SEARCHING_MODES
+            ),
+            reason="that mode has this option already; use compile_mode=default",
+        ),
+    ),
+    lengthens_start=True,
+)
 
-KNOBS = (COMPILE_MODE, COMPILE_SCOPE, SHAPE_PADDING)
+KNOBS = (COMPILE_MODE, COMPILE_SCOPE, SHAPE_PADDING, ACTIVATION_MEMORY_BUDGET, INDUCTOR_OPTIONS)

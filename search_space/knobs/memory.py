@@ -1,7 +1,9 @@
-"""Memory: what is kept for the backward pass."""
+"""Memory: what is kept for the backward pass, and how torch asks for the memory of a GPU."""
 
+from autotune.search_space.bound import Bound
 from autotune.search_space.knobs.knob import (
     ANY_DEVICE,
+    NO_DEVICE,
     Effect,
     Knob,
     MeasuredOn,
@@ -10,6 +12,7 @@ from autotune.search_space.knobs.knob import (
     Offer,
     Reasons,
     both,
+    cuda_only,
     needs_blocks,
     speed_by_device,
 )
@@ -17,6 +20,7 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
 _VALUES = ("none", "selective", "every-4", "every-2", "full")
+_ALLOCATORS = ("default", "expandable")
 _COARSE = {"every-4": 4, "every-2": 2}  # blocks that a checkpoint spans
 # Checkpointing every block of a GPT cost 11 % of its speed; the rest is in proportion.
 _SPEED: dict[Value, Effect] = {
@@ -56,5 +60,29 @@ ACTIVATION_CHECKPOINTING = Knob(
     measured_on=MeasuredOn.ALL_RANKS,
     reasons=Reasons(change="room for the batch", back={"none": "nothing is computed twice"}),
 )
+ALLOCATOR = Knob(
+    name="allocator",
+    doc="how torch's allocator asks for memory of the GPU: in pieces, or in segments that grow",
+    numerics=Numerics.EXACT,
+    values=lambda site: cuda_only(site, _ALLOCATORS),
+    known=_ALLOCATORS,
+    guarded=("expandable",),
+    speed=speed_by_device(),
+    acts_on=frozenset({Bound.CAPACITY}),
+    saves=None,
+    memory=MemoryUse(
+        saving={"expandable": 1},
+        why_less="segments grow in place, so that less memory lies unused between tensors",
+        makes_room=True,
+    ),
+    recompiles_on=NO_DEVICE,
+    measured_on=MeasuredOn.ONE_DEVICE,
+    reasons=Reasons(
+        change="memory between tensors is not lost",
+        back={"default": "torch's own pieces may leave nothing unused here"},
+        allow="your step frees and allocates the GPU's memory again and again: `--allow "
+        "expandable` also tries segments that grow",
+    ),
+)
 
-KNOBS = (ACTIVATION_CHECKPOINTING,)
+KNOBS = (ACTIVATION_CHECKPOINTING, ALLOCATOR)

@@ -22,7 +22,7 @@ from autotune.search_space.plan import Plan, Value
 from autotune.search_space.site import Site
 
 # The optimizers whose fused kernel has a rule for torch's `DTensor`, which FSDP's parts are.
-_FUSED_ON_PARTS = ("Adam", "AdamW")
+FUSED_ON_PARTS = ("Adam", "AdamW")
 
 
 def is_fused(plan: Plan, facts: WorkloadFacts) -> bool:
@@ -90,7 +90,7 @@ OPTIMIZER_IMPL = Knob(
             found=lambda plan, facts: (
                 is_fsdp(plan)
                 and is_fused(plan, facts)
-                and facts.optimizer_class not in _FUSED_ON_PARTS
+                and facts.optimizer_class not in FUSED_ON_PARTS
             ),
             reason="torch has no fused kernel of this optimizer for the parts that FSDP makes; "
             "use optimizer_impl=foreach",

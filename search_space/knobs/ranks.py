@@ -65,16 +65,24 @@ _HOLD_NO_MORE: dict[Value, frozenset[Value]] = {
 # The part of weights, gradients and optimizer state that every rank holds in full; the rest is
 # divided among the ranks.
 _HELD_BY_ALL: dict[Value, float] = {"zero1": 0.5, "fsdp_zero2": 0.25, "hsdp": 0.25}
+# The part of weights, gradients and optimizer state that a GPU holds at a time where the host has
+# them: some blocks' weights and gradients. A guess.
+_HELD_WHILE_OFFLOADED = 0.1
 
 
 def is_fsdp(plan: Plan) -> bool:
-    """Whether the plan uses FSDP, which shards parameters."""
+    """Whether the plan uses FSDP to shard parameters."""
     return plan.get("sharding", "ddp") in FSDP
+
+
+def offloads_parameters(plan: Plan) -> bool:
+    """Whether parameters, gradients and optimizer state are in the memory of the host."""
+    return plan.get("parameter_offload", "off") != "off"
 
 
 def casts_blocks(plan: Plan) -> bool:
     """Whether whole blocks are cast to half precision, as FSDP does, and not each operation."""
-    return is_fsdp(plan) and is_half(plan)
+    return (is_fsdp(plan) or offloads_parameters(plan)) and is_half(plan)
 
 
 def holds_no_more(plan: Plan, other: Plan) -> bool:
@@ -83,8 +91,10 @@ def holds_no_more(plan: Plan, other: Plan) -> bool:
 
 
 def held_share(plan: Plan, num_ranks: int) -> float:
-    """Return the share of weights, gradients and optimizer state that each rank holds."""
+    """Return the share of weights, gradients and optimizer state that each device holds."""
     sharding = plan.get("sharding", "ddp")
+    if offloads_parameters(plan):
+        return _HELD_WHILE_OFFLOADED
     if sharding == "ddp":
         return 1.0
     by_all = _HELD_BY_ALL.get(sharding, 0.0)
@@ -195,7 +205,9 @@ SHARDING = Knob(
     conflicts=(
         Conflict(
             knobs=("sharding", "precision"),
-            found=lambda plan, facts: facts.has_batch_norm and casts_blocks(plan),
+            found=lambda plan, facts: (
+                facts.has_batch_norm and is_fsdp(plan) and casts_blocks(plan)
+            ),
             reason="FSDP computes batch norms in half precision, whose running statistics are "
             "fp32; use sharding=ddp",
         ),

@@ -8,7 +8,7 @@ from autotune.errors import PlanError, UsageError
 from autotune.search_space.knobs import CATALOGUE, CONFLICTS, conflict
 from autotune.search_space.knobs.batch import batch_does_not_divide
 from autotune.search_space.plan import Plan
-from autotune.search_space.space import Narrowing, build_space
+from autotune.search_space.space import NAMED_IN_FULL, Narrowing, build_space
 from tests.search_space.machines import CPU_MACHINE, GPU_MACHINE
 from tests.search_space.test_space import FACTS, NOT_RECORDED
 
@@ -113,14 +113,33 @@ EXCLUDED = {
     "optimizer_impl": {"sharding": "fsdp_zero2", "optimizer_impl": "fused"},
     "compile_mode": {"sharding": "fsdp_zero2", "compile_mode": "reduce-overhead"},
     "sharding": {"sharding": "fsdp_zero2", "precision": "bf16"},
+    "precision": {"compile_mode": "off", "precision": "fp8"},
+    "inductor_options": {
+        "compile_mode": "max-autotune-no-cudagraphs",
+        "inductor_options": "coordinate_descent",
+    },
+    "activation_offload": {"activation_offload": "host", "compile_mode": "default"},
+    "parameter_offload": {
+        "sharding": "fsdp_zero3",
+        "parameter_offload": "host",
+        "precision": "fp16",
+    },
+    "activation_memory_budget": {
+        "compile_mode": "default",
+        "activation_memory_budget": 0.5,
+        "activation_checkpointing": "full",
+    },
 }
 
 
 @pytest.mark.parametrize("case", EXCLUDED)
 def test_values_that_exclude_each_other_are_refused_when_named(case):
     """With both of them and the reason; and no search is offered such a plan."""
-    facts = replace(FACTS, global_batch_size=256, optimizer_class="SGD", has_batch_norm=True)
-    space = build_space(facts, GPUS, num_ranks=4)
+    has_batch_norm = case == "sharding"
+    facts = replace(
+        FACTS, global_batch_size=256, optimizer_class="SGD", has_batch_norm=has_batch_norm
+    )
+    space = build_space(facts, GPUS, NAMED_IN_FULL, num_ranks=4)
     with pytest.raises(PlanError, match=f"{case}=.* cannot run together: "):
         space.plan(EXCLUDED[case])
     assert space.possible(EXCLUDED[case]) is None

@@ -74,6 +74,139 @@ def test_products_may_be_padded_where_a_compiler_can(facts, hardware, reason):
         assert re.search(reason, space.out["shape_padding"])
 
 
+@pytest.mark.parametrize(
+    ("facts", "hardware", "reason"),
+    [
+        ({"attention_share": 0.2}, GPU_MACHINE, None),
+        ({"attention_share": 0.001}, GPU_MACHINE, "less than 1 %"),
+        ({"attention_share": 0.0}, GPU_MACHINE, "does not call"),
+        ({"attention_share": None}, GPU_MACHINE, "could not be counted"),
+        ({"attention_share": 0.2}, CPU_MACHINE, "needs a CUDA device"),
+        ({"attention_share": 0.2}, replace(GPU_MACHINE, capability=(7, 5)), "capability 8.0"),
+    ],
+    ids=["much attention", "hardly any", "none", "unknown", "no GPU", "an old GPU"],
+)
+def test_attention_has_kernels_to_choose_from_in_16_bits(facts, hardware, reason):
+    """Each only after --allow: nobody has measured them yet."""
+    narrowing = Narrowing(allow=("flash", "cudnn", "efficient"))
+    space = build_space(replace(FACTS, **facts), hardware, narrowing)
+    if reason is not None:
+        assert re.search(reason, space.out["sdpa_kernel"])
+        return
+    assert "sdpa_kernel" not in space.baseline
+    plan = space.plan({"precision": "bf16", "sdpa_kernel": "flash"})
+    assert [other["sdpa_kernel"] for other in space.alternatives(plan, "sdpa_kernel")] == [
+        "default",
+        "cudnn",
+        "efficient",
+    ]
+    held_back = build_space(replace(FACTS, **facts), hardware)
+    assert "--allow flash,cudnn,efficient" in held_back.out["sdpa_kernel"]
+
+
+def test_a_knob_of_compiled_plans_that_is_held_back_is_in_no_plan():
+    """Otherwise it would come with the compiler, and be named as a change beside it."""
+    space = build_space(FACTS, GPU_MACHINE)
+    compiled = space.plan({"compile_mode": "default"})
+    assert "activation_memory_budget" not in compiled
+    assert "--allow 0.7,0.5,0.3" in space.out["activation_memory_budget"]
+    with pytest.raises(PlanError, match=r"--allow 0\.7,0\.5,0\.3 lets more of it in"):
+        space.plan({"activation_memory_budget": 0.5}, compiled)
+    for narrowing in (
+        Narrowing(allow=("0.5",)),
+        Narrowing(fix=(("activation_memory_budget", "0.5"), ("compile_mode", "default"))),
+        NAMED_IN_FULL,
+    ):
+        space = build_space(FACTS, GPU_MACHINE, narrowing)
+        values = {"compile_mode": "default", "activation_memory_budget": 0.5}
+        assert space.plan(values)["activation_memory_budget"] == 0.5
+
+
+OFFLOADED_TOGETHER = {
+    "whole model compiled": ({"activation_offload": "host", "compile_mode": "default"}, "blocks"),
+    "graphs of blocks": (
+        {
+            "activation_offload": "host",
+            "compile_mode": "reduce-overhead",
+            "compile_scope": "block",
+        },
+        "CUDA graphs keep",
+    ),
+    "recorded step": ({"activation_offload": "host", "cuda_graph": "step"}, "while a step"),
+    "fp16": ({"parameter_offload": "host", "precision": "fp16"}, "looks at the gradients"),
+    "batch norm": ({"parameter_offload": "host", "precision": "bf16"}, "running statistics"),
+    "recorded update": ({"parameter_offload": "host", "cuda_graph": "step"}, "be recorded"),
+    "graphs": ({"parameter_offload": "host", "compile_mode": "reduce-overhead"}, "new ones"),
+    "layout": ({"parameter_offload": "host", "memory_format": "channels_last"}, "contiguous"),
+    "fused": ({"parameter_offload": "host", "optimizer_impl": "fused"}, "no fused kernel"),
+}
+
+
+@pytest.mark.parametrize("case", OFFLOADED_TOGETHER)
+def test_what_cannot_be_moved_to_the_host_is_refused(case):
+    """On one device, with the reason."""
+    values, reason = OFFLOADED_TOGETHER[case]
+    optimizer = "SGD" if case == "fused" else "AdamW"
+    known = {"has_batch_norm": case == "batch norm", "optimizer_class": optimizer}
+    facts = replace(FACTS, recordable=True, has_conv2d=True, **known)
+    with pytest.raises(PlanError, match=reason):
+        build_space(facts, GPU_MACHINE, NAMED_IN_FULL).plan(values)
+
+
+def test_blocks_compiled_one_by_one_may_be_moved_to_the_host():
+    """Each of them is called from Python, where what it saves is seen."""
+    values = {"activation_offload": "host", "compile_mode": "default", "compile_scope": "block"}
+    plan = build_space(FACTS, GPU_MACHINE, NAMED_IN_FULL).plan(values)
+    assert plan["activation_offload"] == "host"
+
+
+@pytest.mark.parametrize(
+    ("facts", "hardware", "num_ranks", "reason"),
+    [
+        ({}, GPU_MACHINE, 1, None),
+        ({"varies": True}, GPU_MACHINE, 1, None),
+        ({"varies": True}, GPU_MACHINE, 2, "which modules run differs"),
+        ({"sparse_gradients": True}, GPU_MACHINE, 1, "sparse gradients"),
+        ({"shared_across": "blocks share a weight"}, GPU_MACHINE, 1, "blocks share a weight"),
+        ({"num_blocks": 0}, GPU_MACHINE, 1, "no repeated blocks"),
+        ({}, CPU_MACHINE, 1, "needs a CUDA device"),
+    ],
+)
+def test_parameters_may_be_on_the_host_where_fsdp_can_move_them(
+    facts, hardware, num_ranks, reason
+):
+    """On one device, too; of several, only where FSDP shards them anyway."""
+    known, machine = replace(FACTS, **facts), replace(hardware, num_devices=num_ranks)
+    space = build_space(known, machine, NAMED_IN_FULL, num_ranks=num_ranks)
+    if reason is None:
+        assert space.plan({"parameter_offload": "host"})["parameter_offload"] == "host"
+    else:
+        assert re.search(reason, space.out["parameter_offload"])
+
+
+@pytest.mark.parametrize(
+    ("facts", "capability", "is_offered", "note"),
+    [
+        ({}, (9, 0), True, ""),
+        ({}, (8, 0), False, ""),
+        ({"fp8_problem": "torchao is missing"}, (9, 0), False, "without fp8: torchao is missing"),
+        ({"fp8_problem": "torchao is missing"}, (8, 0), False, ""),
+        ({"command": Command(argv=("python", "train.py"))}, (9, 0), False, "without fp16"),
+    ],
+    ids=["Hopper", "Ampere", "no software", "neither", "a command"],
+)
+def test_fp8_needs_a_gpu_and_software_that_have_it(facts, capability, is_offered, note):
+    """What is missing and can be installed is told; and only compiled plans have it."""
+    machine = replace(GPU_MACHINE, capability=capability)
+    space = build_space(replace(FACTS, **facts), machine, NAMED_IN_FULL)
+    assert ("fp8" in space.by_name["precision"].values) is is_offered
+    assert note in space.by_name["precision"].note
+    assert "fp8" not in build_space(replace(FACTS, **facts), machine).by_name["precision"].values
+    if is_offered:
+        assert space.possible({"precision": "fp8"}) is None
+        assert space.possible({"precision": "fp8", "compile_mode": "default"}) is not None
+
+
 def test_reasons_for_a_command_ask_for_nothing_that_only_a_model_file_has():
     command = Command(argv=("python", "train.py"))
     facts = WorkloadFacts(batch_size=32, command=command)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying import (
+    attention,
     batch,
     compiler,
     graphs,
@@ -13,6 +14,7 @@ from autotune.trials.applying import (
     layout,
     loader,
     memory,
+    offload,
     optimizer,
     precision,
     ranks,
@@ -29,6 +31,7 @@ class Family(Protocol):
 
 FAMILIES: tuple[Family, ...] = (
     precision,
+    attention,
     compiler,
     graphs,
     batch,
@@ -38,6 +41,7 @@ FAMILIES: tuple[Family, ...] = (
     optimizer,
     host,
     ranks,
+    offload,
 )
 
 

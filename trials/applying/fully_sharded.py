@@ -1,5 +1,7 @@
 """Sharding `fsdp_zero2`, `fsdp_zero3` and `hsdp`: each rank holds a part of each parameter.
 
+With `parameter_offload` it holds its parts in the memory of the host, also a single rank.
+
 FSDP follows torchtitan's order: each block is sharded by itself, then what is left by the root.
 """
 
@@ -9,8 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
+from autotune.search_space.knobs.ranks import offloads_parameters
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.blocks import parameter_of_two_parts
 from autotune.trials.applying.construction import materialise
@@ -63,7 +72,7 @@ def shard_fully(
     Args:
         model: on the rank's device, on the CPU or on the meta device.
         blocks: in order.
-        plan: names the precision.
+        plan: names the precision, and what is kept in the memory of the host.
         ranks: this one and its peers.
         mesh: of the devices that share parameters.
         reshard: whether parameters are freed between the forward and the backward pass.
@@ -75,17 +84,30 @@ def shard_fully(
     shared = parameter_of_two_parts(model, blocks)
     if shared is not None:
         raise InvalidPlanError(f"{shared}; use sharding=ddp or zero1")
+    offload = _offload_policy(plan, mesh)
     for block in blocks:
         policy = _policy(plan, block.modules(), output_dtype=None)
         materialise(block, mesh.device_type)
-        fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+        fully_shard(
+            block,
+            mesh=mesh,
+            reshard_after_forward=reshard,
+            mp_policy=policy,
+            offload_policy=offload,
+        )
     # The backward pass starts with the root's own parameters, so freeing them gains nothing.
     reshard_root = reshard and not blocks
     in_blocks = {module for block in blocks for module in block.modules()}
     rest = (module for module in model.modules() if module not in in_blocks)
     root = _policy(plan, rest, output_dtype=torch.float32)
     materialise(model, mesh.device_type)
-    fully_shard(model, mesh=mesh, reshard_after_forward=reshard_root, mp_policy=root)
+    fully_shard(
+        model,
+        mesh=mesh,
+        reshard_after_forward=reshard_root,
+        mp_policy=root,
+        offload_policy=offload,
+    )
     return FullySharded(model, ranks)
 
 
@@ -102,6 +124,12 @@ def _check_no_hooks(model: nn.Module) -> None:
                 f"the parameter {name} has a hook, which would not be called for the parts that "
                 "FSDP makes of it; use sharding=ddp or zero1"
             )
+
+
+def _offload_policy(plan: Plan, mesh: DeviceMesh) -> OffloadPolicy:
+    if not offloads_parameters(plan):
+        return OffloadPolicy()
+    return CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
 
 
 def _policy(

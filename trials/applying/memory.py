@@ -1,4 +1,6 @@
-"""The family `memory`: activation checkpointing, which recomputes what the backward pass needs.
+"""The family `memory`: activation checkpointing, and how torch asks for the memory of a GPU.
+
+Checkpointing computes again what the backward pass needs.
 
 A block that is run again must give the same result and leave nothing else behind. Statistics that
 norms keep would be updated twice in each step, so they are left as they are while an eager block
@@ -8,6 +10,8 @@ it in the first backward pass.
 """
 
 import contextlib
+import os
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -51,8 +55,30 @@ NUM_BATCHES = "num_batches_tracked"
 
 
 def process_settings(plan: Plan) -> list[Setting]:
-    """Return no setting: no knob of this family is process-wide."""
-    return []
+    """Return the setting of torch's allocator, where the plan names another than its own."""
+    return [_segments_that_grow()] if plan.get("allocator", "default") == "expandable" else []
+
+
+@contextlib.contextmanager
+def _segments_that_grow() -> Iterator[None]:
+    """Let segments of the GPU's memory grow, beside the user's own settings of the allocator.
+
+    What was allocated before stays where it is, so it is set before the model is built.
+    """
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    own = next((os.environ[name] for name in names if name in os.environ), "")
+    others = re.sub(r"(^|,)\s*expandable_segments:\w+", "", own).strip(",")
+    configure_allocator(",".join(filter(None, (others, "expandable_segments:True"))))
+    try:
+        yield
+    finally:
+        configure_allocator(own or "expandable_segments:False")
+
+
+def configure_allocator(settings: str) -> None:
+    """Set what PYTORCH_ALLOC_CONF sets when a process starts; see torch's notes on CUDA."""
+    setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)  # noqa: SLF001  torch 2.10
+    (setter or torch.cuda.memory._set_allocator_settings)(settings)  # noqa: SLF001  nothing public
 
 
 def is_checkpointed(plan: Plan) -> bool:

@@ -7,8 +7,10 @@ from autotune.search_space.plan import Plan
 from autotune.trials.applying.blocks import find_blocks
 from autotune.trials.applying.compiler import compile_blocks, compile_model
 from autotune.trials.applying.construction import construct_for_sharding, construct_on_device
+from autotune.trials.applying.eight_bits import in_eight_bits
 from autotune.trials.applying.layout import in_memory_format
 from autotune.trials.applying.memory import checkpoint_blocks
+from autotune.trials.applying.offload import offload_blocks
 from autotune.trials.applying.ranks import Sharded, shard, shards_parameters
 from autotune.trials.process_group import Ranks
 from autotune.trials.workload import Workload
@@ -25,8 +27,10 @@ def build_model(
     model = in_memory_format(_construct(workload, plan, device, ranks), plan)
     _put_into_training(model)
     blocks = find_blocks(model, workload)
+    model, blocks = in_eight_bits(model, blocks, plan, device.type)
     blocks = checkpoint_blocks(model, blocks, plan)
     compile_blocks(model, blocks, plan)
+    blocks = offload_blocks(model, blocks, plan)
     sharded = shard(model, blocks, plan, ranks, device.type)
     compile_model(model, plan)
     return model, sharded

@@ -1,4 +1,7 @@
-"""The family `precision`: tf32 products, autocast to 16 bits, and the gradient scaler of fp16."""
+"""The family `precision`: tf32 products, autocast to 16 bits, and the gradient scaler of fp16.
+
+Products in fp8 are in `eight_bits`.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +12,8 @@ import torch
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.settings import Setting, attribute_set
 
-_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# What is not multiplied in fp8 is computed in bf16.
+_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
 def process_settings(plan: Plan) -> list[Setting]:
@@ -18,7 +22,7 @@ def process_settings(plan: Plan) -> list[Setting]:
 
 
 def half_dtype(plan: Plan) -> torch.dtype | None:
-    """Return the 16-bit dtype that the plan computes in, None for one of 32 bits."""
+    """Return the 16-bit dtype that the plan computes in, or beside fp8; None for 32 bits."""
     return _HALF.get(_precision(plan))
 
 

@@ -6,6 +6,8 @@ fsdp_zero2   parameters too are cut into parts; they are gathered for the forwar
 kept until the backward pass has used them
 fsdp_zero3   parameters are gathered only while their block runs
 hsdp         fsdp_zero3 inside of groups of ranks, with a copy of the model in each group
+
+With parameter_offload the parts are in the memory of the host; a single rank then has all of them.
 """
 
 from collections.abc import Sequence
@@ -14,12 +16,17 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from autotune.search_space.knobs.ranks import FSDP
+from autotune.search_space.knobs.ranks import (
+    FSDP,
+    LEAST_MEMORY_SHARDING,
+    is_fsdp,
+    offloads_parameters,
+)
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.replicated import Replicated
 from autotune.trials.applying.settings import Setting
 from autotune.trials.failure import InvalidPlanError
-from autotune.trials.process_group import Ranks
+from autotune.trials.process_group import Ranks, begin_group_of_one
 from autotune.trials.request import RankPlace
 from autotune.trials.workload import ComputeLoss
 
@@ -72,8 +79,8 @@ class OneDevice:
 
 
 def shards_parameters(plan: Plan, place: RankPlace) -> bool:
-    """Whether the plan cuts parameters into parts; on a single rank none does."""
-    return place.world_size > 1 and plan.get("sharding", "ddp") in FSDP
+    """Whether FSDP has the parameters: on a single rank only to keep them on the host."""
+    return offloads_parameters(plan) or (place.world_size > 1 and is_fsdp(plan))
 
 
 def shard(
@@ -93,12 +100,15 @@ def shard(
         InvalidPlanError: when the ranks or the model do not allow this sharding.
     """
     place = ranks.place
-    if place.world_size == 1:
+    if place.world_size == 1 and not offloads_parameters(plan):
         return OneDevice(model)
     # Seconds of imports that one device need not wait for.
     from autotune.trials.applying.fully_sharded import shard_fully  # noqa: PLC0415
 
     sharding = str(plan.get("sharding", "ddp"))
+    if place.world_size == 1:
+        begin_group_of_one(device_kind)
+        sharding = LEAST_MEMORY_SHARDING
     if sharding == "hsdp":
         mesh = _hybrid_mesh(ranks, device_kind)
         return shard_fully(model, blocks, plan, ranks, mesh, reshard=True)

@@ -21,6 +21,7 @@ from autotune.trials.applying.families import process_settings
 from autotune.trials.applying.kernels import load_plans_kernels
 from autotune.trials.applying.layout import in_memory_format
 from autotune.trials.applying.memory import checkpoint_blocks
+from autotune.trials.applying.offload import offload_blocks
 from autotune.trials.applying.precision import autocast, half_dtype
 from autotune.trials.applying.replicated import COMM_HOOKS, DDP_DEFAULT_BUCKET_MB
 from autotune.trials.command.root import Root, Watcher
@@ -176,6 +177,7 @@ class Changes:
         in_memory_format(module, self.plan)
         blocks = checkpoint_blocks(module, repeated_blocks(module), self.plan)
         compile_blocks(module, blocks, self.plan)
+        offload_blocks(module, blocks, self.plan)
         compile_model(module, self.plan)
         root = kind(
             module,

@@ -33,14 +33,20 @@ from autotune.trials.shapes import shapes_in
 _STEPS = 3  # optimizer steps that are looked at
 # Wrappers that cut parameters into parts.
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
-# Knobs that change the modules that a script calls.
-_OF_MODULES = (
+_OF_COMPILER = (
     "compile_mode",
     "compile_scope",
     "shape_padding",
+    "activation_memory_budget",
+    "inductor_options",
+)
+# Knobs that change the modules that a script calls.
+_OF_MODULES = (
+    *_OF_COMPILER,
     "precision",
     "memory_format",
     "activation_checkpointing",
+    "activation_offload",
 )
 _EXPORT = "; `autotune export RUN --for accelerate` writes it for a framework that builds it"
 _SHARDING = f"the script builds its model and optimizer by itself{_EXPORT}"
@@ -82,6 +88,7 @@ def observe(training: Training, order: Order) -> Iterator[None]:
         bf16=has_bf16(order.hardware),
         fp16=has_fp16(order.hardware),
         flops_per_sample=counter.get_total_flops() / counted if counted else None,
+        attention_share=_attention_share(counter),
         loader_samples_per_s=_loader_speed(training, taken, waited_s),
         world_size=training.world_size,
         own_settings=_own_settings(training),
@@ -92,6 +99,13 @@ def observe(training: Training, order: Order) -> Iterator[None]:
     )
     training.wire.send(_with_parts(facts, training))
     training.wait_to_be_killed()
+
+
+def _attention_share(counter: FlopCounterMode) -> float | None:
+    """Return the share of a step's FLOPs in kernels of attention, None where none was counted."""
+    counts = counter.get_flop_counts().get("Global", {})
+    in_attention = sum(flops for op, flops in counts.items() if "attention" in str(op))
+    return in_attention / total if (total := counter.get_total_flops()) else None
 
 
 class _Counts:
@@ -239,6 +253,7 @@ def _own_settings(training: Training) -> tuple[tuple[str, Value], ...]:
 def _held(training: Training, command: Command) -> Iterator[tuple[str, str]]:
     """Yield the knobs that keep their value under the command, with the reasons."""
     yield "sharding", _SHARDING
+    yield "parameter_offload", _SHARDING
     yield "cuda_graph", _RECORDED
     yield from _held_by_model(training)
     yield from _held_by_loader(training, command)
@@ -252,7 +267,7 @@ def _held_by_model(training: Training) -> Iterator[tuple[str, str]]:
         name = str(root.own_autocast).removeprefix("torch.")
         yield "precision", f"the script computes under its own autocast to {name}"
     if is_compiled_by_user(root.outermost) or _is_compiled(root.module):
-        for knob in ("compile_mode", "compile_scope", "shape_padding"):
+        for knob in _OF_COMPILER:
             yield knob, "the script compiles its model by itself"
     if (sharded := _sharded_by(root.outermost)) is not None:
         for knob in (*_OF_MODULES, "optimizer_impl"):

@@ -24,6 +24,7 @@ from autotune.trials.command.root import Root
 _NEEDS_THE_LOOP = {
     "precision": ("fp32", "tf32", "bf16"),
     "sharding": ("ddp",),
+    "parameter_offload": ("off",),
     "cuda_graph": ("off",),
     "copy_ahead": ("off",),
 }

@@ -51,6 +51,7 @@ _OTHER_SEED = 1_000_000
 _SHARE_OF_DEVICE = 1 / 8
 # How far a number may be from the nearest one that a format has, as a part of itself.
 UNIT_ROUNDOFF = {
+    "fp8": torch.finfo(torch.float8_e4m3fn).eps / 2,  # of weights and activations
     "bf16": torch.finfo(torch.bfloat16).eps / 2,
     "fp16": torch.finfo(torch.float16).eps / 2,
     "tf32": torch.finfo(torch.float16).eps / 2,  # as many bits as fp16, in the range of fp32

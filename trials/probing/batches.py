@@ -1,7 +1,7 @@
 """What is found out from a few batches: arithmetic, varying modules, the speed of the loader."""
 
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.loader import build_loader
 from autotune.trials.feed import Feed
+from autotune.trials.probing.attention import AttentionCalls, attention_share
 from autotune.trials.probing.lengths import with_length_facts
 from autotune.trials.probing.loader import has_fixed_batches, read_batches
 from autotune.trials.probing.products import UnevenProducts
@@ -35,10 +36,13 @@ def with_batch_facts(
     is_fixed = has_fixed_batches(workload, plan, seed, feed, batch)
     others = read_batches(feed, facts.batch_size, NUM_BATCHES - 1)
     batches = [batch, *others.batches]
-    flops, in_convolutions, uneven = _count_flops(workload, model, batch)
+    flops = _count_flops(workload, model, batch)
+    in_attention = flops.share(flops.in_attention) if flops else None
     with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
         if flops is None:
-            varies = varies_with_values(workload, plan, seed)
+            with attention_share() as shown:
+                varies = varies_with_values(workload, plan, seed)
+            in_attention = shown()
         else:
             varies = varies_with_shapes(workload, model, batches)
     facts = replace(
@@ -46,9 +50,10 @@ def with_batch_facts(
         fixed_batches=is_fixed,
         uneven_batches=uneven_batches(batches),
         varies=varies,
-        flops_per_sample=flops and flops / facts.batch_size,
-        conv_share=in_convolutions / flops if flops else 0.0,
-        uneven_share=uneven / flops if flops else None,
+        flops_per_sample=flops.all / facts.batch_size if flops else None,
+        conv_share=flops.share(flops.in_convolutions) if flops else 0.0,
+        uneven_share=flops.share(flops.in_uneven_products) if flops else None,
+        attention_share=in_attention,
         loader_samples_per_s=others.samples_per_s,
         loader_busy_share=others.busy_share,
         remarks=(*facts.remarks, *_remarks(facts.batch_size, is_fixed=is_fixed)),
@@ -63,22 +68,39 @@ def _remarks(batch_size: int, *, is_fixed: bool) -> tuple[str, ...]:
     return (f"the loader makes its own batches, so batch_size stays; {counts}",)
 
 
-def _count_flops(
-    workload: Workload, model: nn.Module, batch: Any
-) -> tuple[float | None, float, float]:
-    """Count one training step on the meta device, which computes shapes only.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flops:
+    """FLOPs of a training step: all, and those in kinds of operations."""
 
-    Models whose code reads values cannot run there; their count is unknown.
+    all: float
+    in_convolutions: float
+    in_uneven_products: float
+    in_attention: float
 
-    Returns:
-        All FLOPs, those in convolutions, and those in products of uneven sides.
+    def share(self, flops: float) -> float:
+        """Return the part of all that some FLOPs are, 0 where there are none."""
+        return min(1.0, flops / self.all) if self.all else 0.0
+
+
+def _count_flops(workload: Workload, model: nn.Module, batch: Any) -> _Flops | None:
+    """Return the FLOPs of one training step, counted on the meta device: it computes shapes only.
+
+    Models whose code reads values cannot run there; their count is unknown, which is None.
     """
     try:
         # The outer mode sees the operators into which the inner one decomposes others.
-        with UnevenProducts(model) as uneven, FlopCounterMode(display=False) as counter:
+        with (
+            AttentionCalls() as attention,
+            UnevenProducts(model) as uneven,
+            FlopCounterMode(display=False) as counter,
+        ):
             workload.compute_loss(model.to("meta"), on_meta(batch)).backward()
     except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
-        return None, 0.0, 0.0
+        return None
     counts = counter.get_flop_counts().get("Global", {})
-    in_convolutions = sum(flops for op, flops in counts.items() if "convolution" in str(op))
-    return float(counter.get_total_flops()), float(in_convolutions), uneven.flops
+    return _Flops(
+        all=float(counter.get_total_flops()),
+        in_convolutions=float(sum(n for op, n in counts.items() if "convolution" in str(op))),
+        in_uneven_products=uneven.flops,
+        in_attention=attention.flops,
+    )

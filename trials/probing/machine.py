@@ -25,6 +25,13 @@ def compiler_problem(hardware: Hardware) -> str | None:
     return None
 
 
+def fp8_problem() -> str | None:
+    """Return why linear layers cannot multiply in fp8, whatever the device; None when they can."""
+    if importlib.util.find_spec("torchao") is None:
+        return "torchao is missing; pip install 'torch-autotune[fp8]'"
+    return None
+
+
 def has_bf16(hardware: Hardware) -> bool:
     """Whether the device computes in bf16; CPUs are taken to."""
     return hardware.capability is None or hardware.capability >= (8, 0)

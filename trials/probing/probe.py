@@ -16,7 +16,12 @@ from autotune.trials.failure import one_line, user_traceback
 from autotune.trials.probing.baseline import baseline_batch_size
 from autotune.trials.probing.batches import with_batch_facts
 from autotune.trials.probing.loader import with_dataset_facts
-from autotune.trials.probing.machine import compiler_problem, has_bf16, has_fp16
+from autotune.trials.probing.machine import (
+    compiler_problem,
+    fp8_problem,
+    has_bf16,
+    has_fp16,
+)
 from autotune.trials.probing.model import with_model_facts
 from autotune.trials.probing.optimizer import (
     with_few_values,
@@ -67,6 +72,7 @@ def probe(
         compiler_problem=compiler_problem(hardware),
         bf16=has_bf16(hardware),
         fp16=has_fp16(hardware),
+        fp8_problem=fp8_problem(),
         remarks=remarks,
         arguments=arguments,
         evaluates=workload.evaluate is not None,

@@ -13,7 +13,7 @@ _THIN = 0.1
 _MAX_PLAUSIBLE = 1.1
 # Microseconds of the host per operation above which something else than launching keeps it busy.
 _SLOW_HOST_US = 200.0
-_HALF_PRECISION = ("bf16", "fp16")
+_HALF_PRECISION = ("bf16", "fp16", "fp8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ _IDLE_PART_OF_BATCH = 0.05
 # Share of a GPU's time that a usual step in fp32 spends on kernels bound by memory bandwidth: of
 # models of matrix products alone, and how much more of convolutions alone, which are faster.
 _USUAL_POINTWISE_SHARE, _MORE_BESIDE_CONVOLUTIONS = 0.1, 0.2
+_LEAST_POINTWISE_SHARE = 0.03  # also where a diagnosis saw none
 _LEAST_DOUBT = 0.002  # least standard deviation of the log speed by a changed setting
 # Part of the time of copying batches that pinned memory hides: a ResNet-50 on an H200 copied for
 # 19 % of its step from pageable memory.
@@ -290,4 +291,4 @@ def _measured_share(trial: Done) -> float | None:
         return None
     by_bandwidth = diagnosis.causes.get(Bound.MEMORY_BANDWIDTH, 0.0)
     busy = by_bandwidth + diagnosis.causes.get(Bound.ARITHMETIC, 0.0)
-    return by_bandwidth / busy if busy else None
+    return max(_LEAST_POINTWISE_SHARE, by_bandwidth / busy) if busy else None

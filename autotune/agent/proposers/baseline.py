@@ -140,8 +140,17 @@ def _too_large(failed: list[Done], history: History) -> str:
     beside = "".join(f"; {other}" for other in others)
     return (
         f"the baseline needs more memory than there is at batch_size={batch}{held}{beside}; "
-        "set a smaller BATCH_SIZE, use a smaller model, or a device with more memory"
+        f"set a smaller BATCH_SIZE, {_offload_hint(history)}use a smaller model, or a device with "
+        "more memory"
     )
+
+
+def _offload_hint(history: History) -> str:
+    """Return how to keep the parameters on the host where that is held back, else nothing."""
+    is_held_back = "--allow" in history.space.out.get("parameter_offload", "")
+    if not is_held_back:
+        return ""
+    return "keep the parameters in the memory of the host by --fix parameter_offload=host, "
 
 
 def _failure(result: TrialResult) -> str:

@@ -1,7 +1,7 @@
 """How a plan becomes the configuration of another tool: rules that turn settings into keys."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.export.frameworks.in_code import in_code
@@ -105,6 +105,9 @@ def _place(setting: tuple[str, Value]) -> int:
 
 def _say(knob: str, value: Value, training: Training, dialect: Dialect) -> Said:
     rule = dialect.rules.get(knob)
+    if rule is not None and (knob, value) == ("precision", "fp8"):
+        # No tool has a key for it; all have one for bf16, in which the rest is computed.
+        return replace(rule("bf16", training), instead=in_code(knob, value, training))
     if rule is not None:
         return rule(value, training)
     return Said(instead=in_code(knob, value, training))

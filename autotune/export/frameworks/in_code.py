@@ -11,8 +11,11 @@ _BY_THEMSELVES: dict[str, Value] = {
     "compile_mode": "off",
     "compile_scope": "model",
     "shape_padding": "measured",
+    "activation_memory_budget": 1.0,
+    "inductor_options": "default",
     "cuda_graph": "off",
     "precision": "fp32",
+    "sdpa_kernel": "default",
     "accumulation": 1,
     "prefetch": 2,
     "workers": 0,
@@ -20,6 +23,9 @@ _BY_THEMSELVES: dict[str, Value] = {
     "copy_ahead": "off",
     "length_bucketing": False,
     "activation_checkpointing": "none",
+    "activation_offload": "off",
+    "parameter_offload": "off",
+    "allocator": "default",
     "memory_format": "contiguous",
     "optimizer_impl": "default",
     "cudnn_benchmark": False,
@@ -45,6 +51,13 @@ def in_code(knob: str, value: Value, training: Training) -> str | None:
     return _SENTENCES[knob](value, training)
 
 
+_SDP_BACKENDS: dict[Value, str] = {
+    "flash": "FLASH_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+}
+
+
 def _compile(mode: Value, training: Training) -> str:
     if training.compiles_blocks:
         return f'block.compile(mode="{mode}") for each block'
@@ -54,10 +67,27 @@ def _compile(mode: Value, training: Training) -> str:
 def _precision(value: Value, training: Training) -> str:
     if value == "tf32":
         return 'torch.set_float32_matmul_precision("high")'
+    if value == "fp8":
+        return (
+            "torchao.float8.convert_to_float8_training(model) before it is compiled, and "
+            + _precision("bf16", training)
+        )
     context = f"torch.autocast({training.device_kind!r}, dtype={_DTYPES[value]})"
     return f"with {context} around the forward pass" + (
         ", and torch.amp.GradScaler" if value == "fp16" else ""
     )
+
+
+def _inductor_options(value: Value, training: Training) -> str:
+    name = "coordinate_descent_tuning" if value == "coordinate_descent" else value
+    return f"torch._inductor.config.{name} = True"
+
+
+def _sdpa_kernel(value: Value, training: Training) -> str:
+    chosen = _SDP_BACKENDS[value]
+    others = [name for name in (*_SDP_BACKENDS.values(), "MATH") if name != chosen]
+    order = ", ".join(f"SDPBackend.{name}" for name in (chosen, *others))
+    return f"with torch.nn.attention.sdpa_kernel([{order}], set_priority=True) around the training"
 
 
 def _checkpointing(value: Value, training: Training) -> str:
@@ -95,8 +125,11 @@ _SENTENCES: dict[str, Callable[[Value, Training], str | None]] = {
     "compile_mode": _compile,
     "compile_scope": lambda scope, training: None,  # said with the mode
     "shape_padding": _as("torch._inductor.config.force_shape_pad = True"),
+    "activation_memory_budget": _as("torch._functorch.config.activation_memory_budget = {}"),
+    "inductor_options": _inductor_options,
     "cuda_graph": _as("only autotune.apply records steps"),
     "precision": _precision,
+    "sdpa_kernel": _sdpa_kernel,
     "batch_size": _as("DataLoader(batch_size={})"),
     "accumulation": _as("step the optimizer after every {} batches, with the loss divided by it"),
     "workers": _as("DataLoader(num_workers={}, persistent_workers=True)"),
@@ -110,6 +143,14 @@ _SENTENCES: dict[str, Callable[[Value, Training], str | None]] = {
         "batches"
     ),
     "activation_checkpointing": _checkpointing,
+    "activation_offload": _as(
+        "with torch.autograd.graph.save_on_cpu(pin_memory=True) around each block but the last"
+    ),
+    "parameter_offload": _as(
+        "torch.distributed.fsdp.fully_shard(block, offload_policy=CPUOffloadPolicy()) for each "
+        "block, then for the model"
+    ),
+    "allocator": _as("start with PYTORCH_ALLOC_CONF=expandable_segments:True"),
     "memory_format": _as(
         "model.to(memory_format=torch.channels_last), and the same for batches of images"
     ),

@@ -59,6 +59,17 @@ def test_a_fixed_batch_that_does_not_fit_ends_the_run():
     assert table.record().state is RunState.FAILED
 
 
+@pytest.mark.parametrize(("num_blocks", "is_told"), [(12, True), (0, False)])
+def test_a_model_that_fits_with_no_batch_may_be_kept_on_the_host(num_blocks, is_told):
+    """Where it has blocks for FSDP to move; the run does not do that by itself."""
+    small = replace(GPU, device_memory_bytes=2 * GIB)
+    facts = replace(GPT, num_blocks=num_blocks)
+    table = Table(World(GPT_MODEL, hardware=small), facts, budget_s=600)
+    with pytest.raises(NothingRanError, match="needs more memory than there is") as raised:
+        table.search().run()
+    assert ("--fix parameter_offload=host" in str(raised.value)) is is_told
+
+
 @pytest.mark.parametrize(
     "outcome", [Outcome.CRASH, Outcome.INVALID, Outcome.COMPILE_ERROR, Outcome.DIVERGED]
 )

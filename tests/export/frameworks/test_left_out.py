@@ -8,7 +8,7 @@ from autotune.export.frameworks.in_code import in_code
 from autotune.search_space.knobs import CATALOGUE
 from tests.export.frameworks.plans import GPU, IN_CODE, left_out, training, written
 
-DEFAULT_COUNTS = {("prefetch", 2), ("bucket_mb", 25)}
+DEFAULTS = {("prefetch", 2), ("bucket_mb", 25), ("activation_memory_budget", 1.0)}
 COUNTS = {"batch_size": (2, 64), "accumulation": (2,), "workers": (4,), "threads": (1,)}
 SETTINGS = [
     (knob.name, value)
@@ -37,7 +37,7 @@ def test_no_setting_is_lost(sharding, dialect):
         values = {**usual, name: value}
         without = {knob: held for knob, held in values.items() if knob != name}
         said = [said_in(training(plan, ranks=4), dialect) for plan in (values, without)]
-        is_default = value in BY_ITSELF or value is False or (name, value) in DEFAULT_COUNTS
+        is_default = value in BY_ITSELF or value is False or (name, value) in DEFAULTS
         if dialect in FRAMEWORKS["torchtitan"].dialects.values():
             is_default |= (name, value) == ("compile_scope", "block")
         assert said[0] != said[1] or is_default, (name, value)

@@ -149,3 +149,81 @@ def test_products_are_padded_without_timing_while_the_plan_is_applied(write_work
     assert not inductor.force_shape_pad
     with step_of(write_workload(), {**values, "shape_padding": "measured"}):
         assert not inductor.force_shape_pad
+
+
+WIDE = """
+def build_model():
+    layers = [(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16), nn.Dropout(0.2)) for _ in range(3)]
+    return nn.Sequential(*[nn.Sequential(*layer) for layer in layers], nn.Linear(16, 3))
+"""
+
+
+def trained_with_budget(path, scope, budget):
+    """Return the losses, the parameters, and the activations kept for the last backward pass."""
+    torch._dynamo.reset()
+    values = {"compile_mode": "default", "compile_scope": scope}
+    with step_of(path, {**values, "activation_memory_budget": budget}) as step:
+        batches = iter(step.loader)
+        losses = [step(next(batches)).item() for _ in range(3)]
+        own = {parameter.data_ptr() for parameter in step.model.parameters()}
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            loss = step.loss(next(batches))
+        kept = sum(t.numel() for t in saved_by(loss) if t.data_ptr() not in own)
+        return losses, [p.detach().clone() for p in step.model.parameters()], kept
+
+
+def saved_by(loss):
+    """Yield the tensors that compiled functions below the loss saved for the backward pass."""
+    to_visit, seen = [loss.grad_fn], set()
+    while to_visit:
+        node = to_visit.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield from (t for t in getattr(node, "saved_tensors", ()) if t is not None)
+        to_visit.extend(each for each, _ in node.next_functions)
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+@pytest.mark.parametrize("scope", ["model", "block"])
+def test_a_memory_budget_keeps_less_and_trains_the_same(scope, write_workload):
+    """What is not kept is computed again, with the same units dropped."""
+    path = write_workload(WIDE)
+    losses, parameters, kept = trained_with_budget(path, scope, 1.0)
+    again, same, less = trained_with_budget(path, scope, 0.3)
+    assert less < 0.7 * kept
+    assert again == pytest.approx(losses, rel=1e-5)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(parameters, same, strict=True))
+
+
+OPTIONS = {"coordinate_descent": "coordinate_descent_tuning", "combo_kernels": "combo_kernels"}
+
+
+@pytest.mark.parametrize("value", OPTIONS)
+def test_an_option_of_the_compiler_holds_while_the_plan_is_applied(value, write_workload):
+    """Beside what the mode sets, and not for models that the process compiles later."""
+    name = OPTIONS[value]
+    with step_of(write_workload(), {"compile_mode": "default", "inductor_options": value}):
+        assert getattr(inductor, name)
+    assert not getattr(inductor, name)
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+@pytest.mark.parametrize("value", OPTIONS)
+def test_an_option_of_the_compiler_trains_the_same(value, write_workload, run_plan):
+    """Within rounding."""
+    torch._dynamo.reset()
+    values = {"compile_mode": "default", "inductor_options": value}
+    result = run_plan(write_workload(), values, compare_with={"batch_size": 4})
+    assert result.numerics is not None
+    assert result.numerics.passed
+
+
+def test_the_budget_ends_with_the_plan(write_workload):
+    """Another model of the process is compiled as ever."""
+    from torch._functorch import config
+
+    values = {"compile_mode": "default", "activation_memory_budget": 0.5}
+    with step_of(write_workload(), values):
+        assert config.activation_memory_budget == 0.5
+    assert config.activation_memory_budget == 1.0

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from autotune.trials.applying.memory import configure_allocator
 from autotune.trials.failure import InvalidPlanError
 from tests.trials.applying.steps import step_of
 
@@ -132,3 +133,31 @@ def test_checkpointing_refuses_compiled_blocks_whose_graph_breaks_over_a_norm(wr
     step = step_of(write_workload(BROKEN), plan)
     with step, pytest.raises(InvalidPlanError, match="buffer num_batches_tracked"):
         step(next(iter(step.loader)))
+
+
+def allocator_settings():
+    return torch._C._accelerator_getAllocatorSettings()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._C, "_accelerator_getAllocatorSettings"), reason="torch before 2.12"
+)
+@pytest.mark.parametrize(
+    ("own", "within"),
+    [
+        (None, "expandable_segments:True"),
+        ("max_split_size_mb:64", "max_split_size_mb:64,expandable_segments:True"),
+        (
+            "expandable_segments:False,roundup_power2_divisions:[256:1,512:2]",
+            "roundup_power2_divisions:[256:1,512:2],expandable_segments:True",
+        ),
+    ],
+)
+def test_segments_grow_beside_the_users_own_settings(own, within, monkeypatch, write_workload):
+    """And only as long as the plan is applied."""
+    if own is not None:
+        monkeypatch.setenv("PYTORCH_ALLOC_CONF", own)
+    with step_of(write_workload(), {"allocator": "expandable"}):
+        assert allocator_settings() == within
+    assert allocator_settings() == (own or "expandable_segments:False")
+    configure_allocator("")
