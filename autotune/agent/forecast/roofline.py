@@ -92,18 +92,19 @@ class Roofline:
         self._effects: dict[tuple[str, Value], Effect] = {}
         reference = history.diagnosed or history.baseline
         self._diagnosed_batch = int(reference.plan["batch_size"])
-        effect = self._combined_effect(reference.plan)
-        sides = replace(
-            sides_of(reference, hardware), pointwise_share=self._pointwise_share(reference, effect)
-        )
-        self._sides = _without(effect, sides)
+        effect, sides = self._combined_effect(reference.plan), sides_of(reference, hardware)
+        share = self._pointwise_share(reference, effect, sides)
+        self._sides = _without(effect, replace(sides, pointwise_share=share))
 
-    def _pointwise_share(self, reference: Done, effect: Effect) -> float:
-        measured = _measured_share(reference)
-        if measured is not None:
-            return _share_without(effect, measured)
+    def _pointwise_share(self, reference: Done, effect: Effect, sides: Sides) -> float:
+        """Return the share in eager fp32; least kernels, which all take as long, say little."""
         conv_share = self._history.space.facts.conv_share
-        return _USUAL_POINTWISE_SHARE + _MORE_BESIDE_CONVOLUTIONS * conv_share
+        usual = _USUAL_POINTWISE_SHARE + _MORE_BESIDE_CONVOLUTIONS * conv_share
+        measured = _measured_share(reference)
+        if measured is None:
+            return usual
+        least = sides.fixed_s / sides.device_s if sides.device_s else 1.0
+        return (1.0 - least) * _share_without(effect, measured) + least * usual
 
     def log_speed(self, plan: Plan) -> float:
         """Return the log of the expected samples per second without waiting for data."""
