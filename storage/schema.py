@@ -24,19 +24,24 @@ ADVISORY_LOCK = 0x6175746F74756E65
 
 
 def prepare(database: Database) -> None:
-    """Check that the database has this version's tables; migrate it unless it is read-only.
+    """Check that the database has this version's tables; migrate it where it is older.
+
+    A file is migrated for reading, too: who updates autotune sees their runs. A database that a
+    team shares is left to those who write to it.
 
     Raises:
-        StoreError: when it is newer, or when it is older or not a store and read-only.
+        StoreError: when it is newer; when it is to be read and is no store, or an older one that
+            cannot be migrated.
     """
     with database.reading() as session:
         current = revision(session.connection())
     if current == REVISIONS[-1]:
         return
     _check_known(current, database)
-    if database.read_only:
+    if not database.read_only:
+        _migrate(database)
+    elif current is None or not _is_migrated_file(database):
         raise StoreError(_unreadable(current, database))
-    _migrate(database)
 
 
 def revision(connection: Connection) -> str | None:
@@ -69,6 +74,21 @@ def _unreadable(current: str | None, database: Database) -> str:
         f"the store {shown} was written by an older autotune (revision {current}, this version "
         f"needs {REVISIONS[-1]}); `autotune run` on it once brings it up to date"
     )
+
+
+def _is_migrated_file(database: Database) -> bool:
+    """Migrate a file that is to be read, over a connection of its own; return whether it went."""
+    if database.location.path is None:
+        return False
+    try:
+        writable = Database(database.location)
+        try:
+            _migrate(writable)
+        finally:
+            writable.close()
+    except StoreError:
+        return False
+    return True
 
 
 def _migrate(database: Database) -> None:
