@@ -64,6 +64,13 @@ CASES = (
         settings=values("sdpa_kernel", "flash", "cudnn", "efficient"),
     ),
     Case(
+        lever="copy_ahead",
+        workload="vit_augmented",
+        matters=True,
+        base=FUSED | {"workers": 15, "pin_memory": True, "batch_size": 256},
+        settings=values("copy_ahead", "stream"),
+    ),
+    Case(
         lever="activation_offload",
         workload="large_lm",
         matters=True,
@@ -118,6 +125,13 @@ CASES = (
         matters=False,
         base=FUSED | LOADED,
         settings=values("sdpa_kernel", "flash", "efficient"),
+    ),
+    Case(
+        lever="copy_ahead",
+        workload="causal_lm",
+        matters=False,
+        base=FUSED | LOADED,
+        settings=values("copy_ahead", "stream"),
     ),
     Case(
         lever="allocator",

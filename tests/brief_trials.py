@@ -12,7 +12,7 @@ from unittest import mock
 from autotune.agent import bench, session
 from autotune.agent.settings import SearchSettings
 from autotune.cli.main import main
-from autotune.trials.request import Protocol, TrialRequest
+from autotune.trials.request import Protocol
 
 BRIEF = Protocol(window_s=0.1, min_windows=3, max_measure_s=1.0, max_warm_up_s=1.0)
 
@@ -23,7 +23,7 @@ def brief_trials() -> Iterator[None]:
     with (
         mock.patch.object(SearchSettings, "protocol", BRIEF),
         mock.patch.object(session, "SearchSettings", partial(SearchSettings, max_rounds=3)),
-        mock.patch.object(bench, "TrialRequest", partial(TrialRequest, protocol=BRIEF)),
+        mock.patch.object(bench, "Protocol", return_value=BRIEF),
     ):
         yield
 
