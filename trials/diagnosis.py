@@ -80,6 +80,8 @@ class Diagnosis:
         loader_samples_per_s: of one rank's loader alone.
         step_samples_per_s: of one rank's step if it never waited for a batch.
         ops_per_step: kernels on a device, operators without one.
+        one_thread_speedup: speed of the step with one thread over that with the plan's threads,
+            seen for a few steps on a CPU.
         findings: in the user's code.
         unknown: what is not known -> why.
         trace_path: the Chrome trace, where one was asked for.
@@ -98,6 +100,7 @@ class Diagnosis:
     loader_samples_per_s: float | None = None
     step_samples_per_s: float | None = None
     ops_per_step: float | None = None
+    one_thread_speedup: float | None = None
     findings: tuple[Finding, ...] = ()
     unknown: dict[str, str] = field(default_factory=dict)
     trace_path: str | None = None

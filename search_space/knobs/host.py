@@ -20,7 +20,9 @@ from autotune.search_space.knobs.knob import (
 from autotune.search_space.plan import Value
 from autotune.search_space.site import Site
 
-_FEWER_THREADS_SPEED = {"cuda": Effect(host=1.05), "cpu": both(1.03)}
+_FEWER_ON_GPU = Effect(host=1.05)
+# Fewer threads wait less for each other in short operators, and share long ones less well.
+_HOST_WITH_FEWER, _SCALING = 1.1, 0.7
 
 
 def _threads(site: Site) -> Offer:
@@ -46,8 +48,12 @@ def _malloc(site: Site) -> Offer:
 
 
 def _speed(value: Value, site: Site) -> Effect:
-    is_fewer = int(value) < site.cores_per_rank
-    return _FEWER_THREADS_SPEED[site.hardware.device_kind] if is_fewer else NO_EFFECT
+    part = int(value) / site.cores_per_rank
+    if part >= 1.0:
+        return NO_EFFECT
+    if site.hardware.device_kind == "cuda":
+        return _FEWER_ON_GPU
+    return Effect(host=_HOST_WITH_FEWER, device=part**_SCALING)
 
 
 THREADS = Knob(

@@ -12,6 +12,7 @@ from autotune.trials.failure import one_line
 from autotune.trials.profiling.measured import BRIEF, Measured
 from autotune.trials.profiling.parts import TRACE_PREFIX, Part
 from autotune.trials.profiling.rates import matmul_flops_per_s
+from autotune.trials.profiling.threads import Stopwatch, num_looks, one_thread
 from autotune.trials.profiling.trace import Operation
 from autotune.trials.profiling.traced import activities, check_no_profiler, num_steps, tracing
 
@@ -27,10 +28,25 @@ def diagnosing(
         matmul = matmul_flops_per_s(measured.device, measured.precision)
         breakdown = measured.broken_down(operations, traced)
         found = measured.diagnosis(breakdown, request.flops_per_sample, matmul)
-        found = replace(found, unknown={"findings": BRIEF})
+        speedup = yield from _with_one_thread(training, measured)
+        found = replace(found, unknown={"findings": BRIEF}, one_thread_speedup=speedup)
     except Exception as error:  # noqa: BLE001  told to the user, whose training was measured
         found = undiagnosed(one_line(error))
     return replace(found, took_s=time.perf_counter() - began)
+
+
+def _with_one_thread(
+    training: Training, measured: Measured
+) -> Generator[None, None, float | None]:
+    looks = num_looks(measured) if training.world_size == 1 else 0
+    if not looks:
+        return None
+    with one_thread():
+        stopwatch = Stopwatch()
+        for _ in range(looks):
+            yield
+            stopwatch.step_ended()
+    return stopwatch.speedup(measured)
 
 
 def _traced(training: Training, steps: int) -> Generator[None, None, list[Operation]]:

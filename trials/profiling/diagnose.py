@@ -17,6 +17,7 @@ from autotune.trials.profiling.measured import BRIEF, Measured
 from autotune.trials.profiling.mixing import gradients_apart
 from autotune.trials.profiling.rates import loader_samples_per_s, matmul_flops_per_s
 from autotune.trials.profiling.stalls import why_waiting
+from autotune.trials.profiling.threads import Stopwatch, num_looks, one_thread
 from autotune.trials.profiling.traced import check_no_profiler, num_steps, trace_steps
 from autotune.trials.profiling.watch import Watched, watch_step
 from autotune.trials.result import Measurement
@@ -76,6 +77,7 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
     matmul = attempts.get(
         "matmul_flops_per_s", lambda: matmul_flops_per_s(measured.device, measured.precision)
     )
+    speedup = attempts.get("one_thread_speedup", lambda: _with_one_thread(subject))
     watched, loader = None, None
     breaks: tuple[Finding, ...] = ()
     mixed: tuple[Finding, ...] = ()
@@ -95,6 +97,7 @@ def diagnose(subject: Subject, request: DiagnosisRequest) -> Diagnosis:
         diagnosis,
         how={**diagnosis.how, "flops_per_sample": _COUNTED} if watched else diagnosis.how,
         loader_samples_per_s=loader,
+        one_thread_speedup=speedup,
         findings=(*breaks, *found, *_stalls(subject, loader), *mixed),
         unknown={**attempts.unknown, **_absent_shares(subject)},
         trace_path=request.trace_path if breakdown else None,
@@ -140,6 +143,19 @@ def _broken_down(subject: Subject, trace_path: str | None) -> Breakdown:
     traced = num_steps(subject.measured.step_s)
     operations = trace_steps(subject.step, subject.feed, traced, trace_path)
     return subject.measured.broken_down(operations, traced)
+
+
+def _with_one_thread(subject: Subject) -> float | None:
+    looks = num_looks(subject.measured) if subject.is_alone else 0
+    if not looks:
+        return None
+    with one_thread():
+        stopwatch = Stopwatch()
+        for _ in range(looks):
+            for _ in range(subject.step.accumulation):
+                subject.step(subject.feed.next())
+            stopwatch.step_ended()
+    return stopwatch.speedup(subject.measured)
 
 
 def _watched(subject: Subject, attempts: _Attempts) -> Watched | None:

@@ -17,6 +17,7 @@ from autotune.search_space.bound import Bound
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs import Knob
 from autotune.search_space.knobs.batch import FOLLOWS, FOLLOWS_BATCH
+from autotune.search_space.knobs.host import THREADS
 from autotune.search_space.knobs.knob import Effect, StepPart, both
 from autotune.search_space.plan import Plan, Value
 
@@ -180,10 +181,12 @@ class Roofline:
         return self._effects[name, value]
 
     def _by_diagnosis(self, name: str, value: Value) -> Effect | None:
-        """Return the effect of a value that lets a part of the step run beside the rest.
+        """Return the effect of a value that a diagnosis of a step without it tells; else None.
 
-        None without a diagnosis of a step where it does not.
+        That is of fewer threads, and of what lets a part of the step run beside the rest.
         """
+        if name == THREADS.name:
+            return self._of_fewer_threads(int(value))
         diagnosed, part = self._history.diagnosed, self._knob(name).hides
         first = self._history.space.by_name[name].values[0]
         if part is None or value == first or diagnosed is None:
@@ -192,6 +195,15 @@ class Roofline:
             return None
         share = getattr(diagnosed.result.diagnosis.shares, part) or 0.0
         return both(1.0 / (1.0 - _HIDDEN_PART * share))
+
+    def _of_fewer_threads(self, value: int) -> Effect | None:
+        """Return the effect of fewer threads on a CPU, by what one did in the baseline's step."""
+        assert self._history.baseline is not None
+        own = int(self._baseline_plan["threads"])
+        diagnosis = self._history.baseline.result.diagnosis
+        if diagnosis is None or diagnosis.one_thread_speedup is None or value >= own:
+            return None
+        return both(diagnosis.one_thread_speedup ** (math.log(own / value) / math.log(own)))
 
     def _limited(self, name: str, speed: float, most: float) -> float:
         """Return the speed-up, limited by the share of the step that the knob acts on (Amdahl)."""
