@@ -20,7 +20,7 @@ from autotune.search_space.space import Narrowing, build_space
 from autotune.trials.diagnosis import Diagnosis, Finding, FindingKind, Shares
 from autotune.trials.result import Purpose
 from tests.agent.histories import SPACE, history
-from tests.agent.world import GPT, GPT_MODEL, GPU, Table, World, ok
+from tests.agent.world import CPU, GPT, GPT_MODEL, GPU, Table, World, ok
 
 
 def diagnosed(bound, *, idle=0.0, speed=50.0, took_s=0.0, **more):
@@ -242,3 +242,20 @@ def test_the_baseline_and_the_leader_of_the_confirmation_are_diagnosed():
     plans = [request.plan for request in asked]
     assert winner.plan in plans
     assert len(plans) == len(set(plans)) <= 3
+
+
+def test_what_one_thread_did_in_the_baselines_process_is_expected_of_it():
+    """Half the speed with one of four threads, so 0.7 of it with two; by itself one is a guess."""
+    four = replace(CPU, num_cores=4)
+    space = build_space(GPT, four)
+    seen = replace(ARITHMETIC, diagnosis=replace(ARITHMETIC.diagnosis, one_thread_speedup=0.5))
+    roofline = Roofline(history(({}, seen), space=space), four)
+
+    def factor(threads):
+        gained = roofline.gains(space.plan({"threads": threads}))
+        return math.exp(gained["threads"])
+
+    assert factor(1) == pytest.approx(0.5)
+    assert factor(2) == pytest.approx(0.5**0.5)
+    guess = Roofline(history(({}, ARITHMETIC), space=space), four)
+    assert guess.gains(space.plan({"threads": 1}))["threads"] < 0

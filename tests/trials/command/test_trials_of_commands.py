@@ -200,6 +200,7 @@ def test_step_is_diagnosed(trial):
     assert found.ops_per_step > 20
     parts = (found.shares.forward, found.shares.backward, found.shares.optimizer)
     assert min(parts) > 0
+    assert found.one_thread_speedup > 0
     assert sum(parts) == pytest.approx(1 - found.shares.data, abs=0.01)
     assert found.took_s > 0
 

@@ -96,6 +96,15 @@ def test_the_bound_is_told(diagnosed, name, batch_size, bound):
     assert diagnosis.advice
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_thread_is_looked_at_where_there_are_more(diagnosed, threads):
+    """In the same process, which has the plan's threads back afterwards."""
+    found = diagnosed(BOUND / "arithmetic.py", threads=threads).diagnosis
+    assert torch.get_num_threads() == threads
+    assert (found.one_thread_speedup is None) == (threads == 1)
+    assert found.one_thread_speedup is None or found.one_thread_speedup > 0
+
+
 def test_shares_add_up(diagnosed):
     """What is known of a step is all of it; what does not exist here is null, with a reason."""
     diagnosis = diagnosed(BOUND / "arithmetic.py", batch_size=512).diagnosis
