@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sqlalchemy import Connection, column, func, inspect, select, table
+from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.errors import StoreError
 from autotune.storage import wide
@@ -86,7 +87,7 @@ def _is_migrated_file(database: Database) -> bool:
             _migrate(writable)
         finally:
             writable.close()
-    except StoreError:
+    except (StoreError, SQLAlchemyError):
         return False
     return True
 

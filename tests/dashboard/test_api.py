@@ -165,7 +165,7 @@ def test_a_half_written_store_is_explained(store_file):
     ("revision", "words"), [("0001", "written by an older autotune"), ("9999", "a newer autotune")]
 )
 def test_a_store_of_another_version_is_explained(store_file, revision, words):
-    """With what brings them together; nothing is migrated by looking."""
+    """With what brings them together; here the older one is not what it says it is."""
     with sqlite3.connect(store_file) as connection:
         connection.execute("UPDATE autotune_alembic_version SET version_num = ?", [revision])
     with TestClient(make_app(str(store_file)), base_url="http://localhost") as client:
