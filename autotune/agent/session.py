@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from autotune.agent.bench import PROBE_TIMEOUT_S, check_ranks, new_log_dir, probe_request
-from autotune.agent.check.points import points_of_run
+from autotune.agent.check.points import Origin, origin_of, points_of_run
 from autotune.agent.observer import Observer
 from autotune.agent.proposers.earlier import compiled_earlier, found_earlier
 from autotune.agent.request import EndedRun, TuneRequest, check_evaluates
@@ -19,6 +19,7 @@ from autotune.agent.startup import MeasuredPlan
 from autotune.clock import Budget, SystemClock
 from autotune.dispatch.clusters import LocalCluster, SharedCluster
 from autotune.errors import ResourceError, UsageError
+from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.space import Narrowing, Space
 from autotune.search_space.target import Target
@@ -75,10 +76,9 @@ def tune(
 
         with RayRunner(cluster, log_dir=log_dir) as runner:
             runner.start()
+            origin = origin_of(request.target)
             facts = cluster.facts(started_at + request.budget_s - clock.now())
-            check_ranks(facts, request.num_ranks)
-            check_evaluates(request, facts)
-            spaces = spaces_of(facts, cluster.hardware, request.narrowing, request.num_ranks)
+            spaces = _spaces(request, facts, cluster.hardware)
             run = _open_run(store, request, cluster.hardware, spaces.whole)
             budget = Budget(
                 clock=clock,
@@ -108,8 +108,14 @@ def tune(
         ended = EndedRun(record=log.run, trials=log.trials(run.id), failure=failure)
         if failure is not None:
             return ended
-        keep = partial(_keep_points, store, ended, request.target, cluster.hardware)
+        keep = partial(_keep_points, store, ended, origin, cluster.hardware)
         return replace(ended, failure=_failure_of(keep))
+
+
+def _spaces(request: TuneRequest, facts: WorkloadFacts, hardware: Hardware) -> Spaces:
+    check_ranks(facts, request.num_ranks)
+    check_evaluates(request, facts)
+    return spaces_of(facts, hardware, request.narrowing, request.num_ranks)
 
 
 def _failure_of(action: Callable[[], object]) -> ResourceError | None:
@@ -121,8 +127,8 @@ def _failure_of(action: Callable[[], object]) -> ResourceError | None:
     return None
 
 
-def _keep_points(store: SqlStore, ended: EndedRun, target: Target, hardware: Hardware) -> None:
-    for point in points_of_run(ended.record, ended.trials, target, hardware):
+def _keep_points(store: SqlStore, ended: EndedRun, origin: Origin, hardware: Hardware) -> None:
+    for point in points_of_run(ended.record, ended.trials, origin, hardware):
         store.trends.keep(point)
 
 

@@ -1,6 +1,7 @@
 """Whether a step on a CPU is faster with one thread: the others may only wait for each other."""
 
 import contextlib
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -30,18 +31,18 @@ def one_thread() -> Iterator[None]:
 
 
 class Stopwatch:
-    """Notes how long steps take; the fastest counts, as the first has caches to fill."""
+    """Notes how long steps take; the one in the middle counts, as single ones vary."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
-        self._fastest_s = float("inf")
+        self._steps_s: list[float] = []
 
     def step_ended(self) -> None:
         """Note that a step has ended, and that the next one begins."""
         now = time.perf_counter()
-        self._fastest_s = min(self._fastest_s, now - self._since)
+        self._steps_s.append(now - self._since)
         self._since = now
 
     def speedup(self, measured: Measured) -> float:
-        """Return the speed of the fastest step over that of the measured ones."""
-        return measured.step_s / self._fastest_s
+        """Return the speed of these steps over that of the measured ones."""
+        return measured.step_s / statistics.median(self._steps_s)

@@ -17,7 +17,7 @@ from autotune.agent.check.limits import (
     compare_in_turn,
     compare_with_earlier,
 )
-from autotune.agent.check.points import point_of, workload_name
+from autotune.agent.check.points import origin_of, point_of
 from autotune.agent.check.revision import (
     checked_out,
     commit_of,
@@ -33,7 +33,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.search_space.plan import Value
 from autotune.search_space.target import Target
 from autotune.storage.sql import open_store
-from autotune.storage.trends import Series, TrendPoint
+from autotune.storage.trends import TrendPoint
 from autotune.trials.result import Measurement
 
 STORED = "stored"
@@ -83,18 +83,11 @@ def check(request: CheckRequest, on_round: Callable[[str, Measurement], None]) -
         closing(open_store(request.storage)) as store,
         Bench(request.target, num_ranks=request.num_ranks, seed=request.seed) as bench,
     ):
-        now = Side(
-            name=NOW,
-            commit=commit_of(request.target.path.parent),
-            subject=bench.subject(request.target, request.values),
-        )
+        origin = origin_of(request.target)
+        subject = bench.subject(request.target, request.values)
+        now = Side(name=NOW, commit=origin.commit, subject=subject)
         turns = _Turns(bench, request, on_round)
-        series = Series(
-            workload=workload_name(request.target),
-            machine=bench.hardware.fingerprint,
-            plan_digest=now.subject.plan.digest,
-            num_ranks=request.num_ranks,
-        )
+        series = origin.series(subject.plan, bench.hardware, request.num_ranks)
         if request.against == STORED:
             checked = _against_earlier(turns, now, store.trends.points(series))
         else:
@@ -102,11 +95,10 @@ def check(request: CheckRequest, on_round: Callable[[str, Measurement], None]) -
                 checked = _in_turn(turns, now, reference)
             assert checked.reference is not None
             plan = reference.subject.plan
-            theirs = replace(series, plan_digest=plan.digest)
+            theirs = origin.series(plan, bench.hardware, request.num_ranks)
             store.trends.keep(point_of(checked.reference, plan, theirs, bench.hardware))
-        kept = point_of(
-            checked.now, now.subject.plan, series, bench.hardware, is_drop=bool(checked.drops)
-        )
+        is_drop = bool(checked.drops)
+        kept = point_of(checked.now, subject.plan, series, bench.hardware, is_drop=is_drop)
         store.trends.keep(kept)
         return checked
 

@@ -1,10 +1,11 @@
 """Keeps what plans gave at the commit of their workload, so that commits can be compared."""
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from autotune.agent.check.revision import commit_of, repository_of
+from autotune.agent.check.revision import Commit, commit_of, repository_of
 from autotune.agent.check.sides import Level, level_of
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.plan import Plan
@@ -14,8 +15,34 @@ from autotune.storage.trends import Series, TrendPoint
 from autotune.trials.result import Measurement, Purpose
 
 
-def workload_name(target: Target) -> str:
-    """Return what the points of a workload are kept under: the same on all clones."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Of what points are: a workload, at a commit.
+
+    Attributes:
+        workload: what its points are kept under: the same on all clones.
+        commit: None outside of a repository, and where git does not answer.
+    """
+
+    workload: str
+    commit: Commit | None
+
+    def series(self, plan: Plan, hardware: Hardware, num_ranks: int) -> Series:
+        """Return the series that a plan's points belong to."""
+        return Series(
+            workload=self.workload,
+            machine=hardware.fingerprint,
+            plan_digest=plan.digest,
+            num_ranks=num_ranks,
+        )
+
+
+def origin_of(target: Target) -> Origin:
+    """Return the origin of what is measured of a target from now on."""
+    return Origin(workload=_name(target), commit=commit_of(target.path.parent))
+
+
+def _name(target: Target) -> str:
     if target.command is not None:
         return shlex.join(target.command.argv)
     repository = repository_of(target.path.parent)
@@ -49,32 +76,38 @@ def point_of(
 
 
 def points_of_run(
-    run: RunRecord, trials: Iterable[TrialRecord], target: Target, hardware: Hardware
+    run: RunRecord, trials: Sequence[TrialRecord], origin: Origin, hardware: Hardware
 ) -> Iterator[TrendPoint]:
     """Yield a point for the baseline of a run, and one for its winner if it was confirmed.
 
     They are means over the processes that ran alone: the baseline's first and the confirmation's.
+
+    Args:
+        run: that has ended.
+        trials: all of its trials.
+        origin: the workload's when the run began.
+        hardware: the machine.
     """
-    commit, name = commit_of(target.path.parent), workload_name(target)
     plans = [run.new.baseline]
     if run.winner is not None and run.winner.confirmed and not run.winner.kept_baseline:
         plans.append(run.winner.plan)
-    known = list(trials)
     for plan in plans:
-        measured = list(_alone(known, plan, run.new.num_ranks))
+        measured = _measured_alone(trials, plan, run.new.num_ranks)
         if measured:
-            series = Series(
-                workload=name,
-                machine=hardware.fingerprint,
-                plan_digest=plan.digest,
-                num_ranks=run.new.num_ranks,
-            )
-            yield point_of(level_of(run.name, commit, measured), plan, series, hardware)
+            level = level_of(run.name, origin.commit, measured)
+            series = origin.series(plan, hardware, run.new.num_ranks)
+            yield point_of(level, plan, series, hardware)
 
 
-def _alone(trials: Iterable[TrialRecord], plan: Plan, num_ranks: int) -> Iterator[Measurement]:
-    for trial in trials:
-        is_alone = trial.purpose in (Purpose.BASELINE, Purpose.CONFIRM)
-        if trial.plan == plan and is_alone and trial.num_ranks == num_ranks:
-            if trial.result is not None and trial.result.measurement is not None:
-                yield trial.result.measurement
+def _measured_alone(
+    trials: Sequence[TrialRecord], plan: Plan, num_ranks: int
+) -> list[Measurement]:
+    """Return what the baseline's first process and the confirmation's measured of a plan."""
+    results = (
+        trial.result
+        for trial in trials
+        if trial.plan == plan
+        and trial.num_ranks == num_ranks
+        and trial.purpose in (Purpose.BASELINE, Purpose.CONFIRM)
+    )
+    return [result.measurement for result in results if result and result.measurement]

@@ -13,6 +13,7 @@ from pathlib import Path
 from autotune.errors import UsageError
 
 _TIMEOUT_S = 120.0
+_LOOK_S = 10.0  # for git to tell a folder's commit, which nothing depends on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +39,14 @@ class Commit:
 
 
 def commit_of(folder: Path) -> Commit | None:
-    """Return the commit that a folder is at, None outside of a repository or without git."""
+    """Return the commit that a folder is at; None outside of a repository or without git.
+
+    None as well where git takes long, as in a repository on a slow disk.
+    """
     try:
         found = _commit(folder, "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    except (UsageError, OSError):
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", timeout_s=_LOOK_S)
+    except (UsageError, OSError, subprocess.TimeoutExpired):
         return None
     return Commit(
         hash=found.hash, at=found.at, subject=found.subject, is_changed=bool(changed.strip())
@@ -101,11 +105,11 @@ def _link_untracked(repository: Path, folder: Path) -> None:
             link.symlink_to(repository / name.rstrip("/"))
 
 
-def _git(folder: Path, *words: str) -> bytes:
+def _git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> bytes:
     done = subprocess.run(  # noqa: S603  no shell
         ["git", "-C", str(folder), *words],  # noqa: S607  the user's own git
         capture_output=True,
-        timeout=_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     if done.returncode:

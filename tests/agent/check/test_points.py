@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from autotune.agent.check.points import points_of_run, workload_name
+from autotune.agent.check.points import origin_of, points_of_run
 from autotune.search_space.command import Command
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.target import Target
@@ -20,7 +20,9 @@ def points(h200, tmp_path):
         trials = store.trials(run.id)
     assert run.winner.confirmed
     hardware = Hardware.from_dict(run.new.hardware)
-    found = list(points_of_run(run, trials, Target(path=tmp_path / "model.py"), hardware))
+    found = list(
+        points_of_run(run, trials, origin_of(Target(path=tmp_path / "model.py")), hardware)
+    )
     return run, trials, found
 
 
@@ -42,6 +44,5 @@ def test_only_processes_that_ran_alone_count(points):
 
 def test_a_command_is_named_by_its_words(tmp_path):
     command = Command(argv=("python", "train.py", "--name", "a b"))
-    assert workload_name(Target(path=tmp_path / "train.py", command=command)) == (
-        "python train.py --name 'a b'"
-    )
+    origin = origin_of(Target(path=tmp_path / "train.py", command=command))
+    assert origin.workload == "python train.py --name 'a b'"
