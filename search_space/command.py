@@ -110,7 +110,7 @@ class Command:
         return self.argv[0]
 
     def flag_of(self, knob: str) -> str | None:
-        """Return the argument that sets a knob, None where none is bound."""
+        """Return the argument that sets a knob, such as `--batch-size`; None where none does."""
         return dict(self.bindings).get(knob)
 
     @property

@@ -67,7 +67,7 @@ def _trial_of(request: TrialRequest) -> "_Trial":
 
 
 class _Trial(abc.ABC):
-    """A trial of any kind: its ranks, device, workload, and the seconds of each phase."""
+    """One process of a trial: goes through its phases, times each, and returns a result."""
 
     def __init__(self, request: TrialRequest) -> None:
         self.request = request

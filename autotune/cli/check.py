@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.agent.request import parse_budget
+from autotune.cli.asked_plan import asked_plan
 from autotune.cli.invocation import invocation_of
 from autotune.cli.options import (
     AsJson,
     Bind,
     Budget,
+    DataSeed,
     Fix,
+    GpusOfPlan,
     Model,
     OutputFlag,
     PlanToMeasure,
     Storage,
 )
 from autotune.cli.output import print_json, print_lines, print_table
-from autotune.cli.parsing import parse_fixed, parse_share
+from autotune.cli.parsing import parse_share
 from autotune.errors import RegressionError, UsageError
 from autotune.export.formats import SUFFIXES
 from autotune.export.plan_file import load_plan_file
@@ -60,10 +63,8 @@ def check(
         typer.Option(metavar="SHARE", help="Largest rise of the first step, with compiling."),
     ] = None,
     budget: Budget = "10m",
-    gpus_per_trial: Annotated[
-        int | None, typer.Option(min=1, help="Devices; default: those of the plan file, else one.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
+    gpus_per_trial: GpusOfPlan = None,
+    seed: DataSeed = 0,
     storage: Storage = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit's XML.")
@@ -87,16 +88,16 @@ def check(
     from autotune.agent.check.checking import check as run_check  # noqa: PLC0415
 
     invocation = invocation_of(context)
-    file = load_plan_file(plan) if plan else None
+    asked = asked_plan(plan, fix, gpus_per_trial)
     request = CheckRequest(
         target=invocation.target(model, bind, output_flag),
-        values={**(file.plan.values if file else {}), **dict(parse_fixed(fix))},
+        values=asked.values,
         against=against,
         other_values=_other_plan(against),
         limits=_limits(max_drop, max_memory_rise, max_first_step_rise),
         budget_s=parse_budget(budget),
         started_at=invocation.started_at,
-        num_ranks=gpus_per_trial or (file and file.ranks) or 1,
+        num_ranks=asked.num_ranks,
         seed=seed,
         storage=storage,
     )

@@ -10,7 +10,7 @@ import typer
 from autotune.cli.diagnosis import print_diagnosis
 from autotune.cli.invocation import invocation_of
 from autotune.cli.measure import speed_facts
-from autotune.cli.options import AsJson, Fix, Model, PlanToMeasure
+from autotune.cli.options import AsJson, DataSeed, Fix, Model, PlanToMeasure
 from autotune.cli.output import print_facts, print_json
 from autotune.cli.parsing import parse_fixed
 from autotune.dispatch.others import others_load
@@ -30,7 +30,7 @@ def diagnose(
     trace: Annotated[
         Path | None, typer.Option(help="Write a trace of some steps for Perfetto to this file.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
+    seed: DataSeed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Find what limits a training step of MODEL, with the evidence and what to do about it.

@@ -6,16 +6,22 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli.asked_plan import asked_plan
 from autotune.cli.invocation import invocation_of
-from autotune.cli.options import AsJson, Bind, Fix, Model, OutputFlag, PlanToMeasure
+from autotune.cli.options import (
+    AsJson,
+    Bind,
+    DataSeed,
+    Fix,
+    GpusOfPlan,
+    Model,
+    OutputFlag,
+    PlanToMeasure,
+)
 from autotune.cli.output import print_facts, print_json
-from autotune.cli.parsing import parse_fixed
-from autotune.errors import UsageError
-from autotune.export.contents import PlanFile
 from autotune.export.mlperf_log import MeasuredPlan, MlperfLog
-from autotune.export.plan_file import load_plan_file
 from autotune.report.words import other_work, peak_memory, percent
-from autotune.search_space.plan import Plan, Value, describe_diff
+from autotune.search_space.plan import Plan, describe_diff
 from autotune.trials.result import Measurement
 
 
@@ -27,10 +33,8 @@ def measure(
     output_flag: OutputFlag = None,
     plan: PlanToMeasure = None,
     fix: Fix = None,
-    gpus_per_trial: Annotated[
-        int | None, typer.Option(min=1, help="Devices; default: those of the plan file, else one.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
+    gpus_per_trial: GpusOfPlan = None,
+    seed: DataSeed = 0,
     mlperf_log: Annotated[
         Path | None, typer.Option(help="Also write a log of MLPerf's format to this file.")
     ] = None,
@@ -41,14 +45,10 @@ def measure(
 
     invocation = invocation_of(context)
     log = MlperfLog(mlperf_log) if mlperf_log else None
-    file = load_plan_file(plan) if plan else None
-    values: dict[str, Value] = dict(file.plan.values) if file else {}
-    values |= dict(parse_fixed(fix))
-    num_ranks = gpus_per_trial or (file and file.ranks) or 1
-    _check_ranks(file, num_ranks)
+    asked = asked_plan(plan, fix, gpus_per_trial)
     target = invocation.target(model, bind, output_flag)
-    with Bench(target, num_ranks=num_ranks, seed=seed) as bench:
-        subject = bench.subject(target, values)
+    with Bench(target, num_ranks=asked.num_ranks, seed=seed) as bench:
+        subject = bench.subject(target, asked.values)
         measured = bench.measure(subject).measurement
     assert measured is not None
     if log is not None:
@@ -57,26 +57,18 @@ def measure(
                 name=target.path.stem,
                 device=bench.hardware.device_name,
                 plan=subject.plan,
-                num_ranks=num_ranks,
+                num_ranks=asked.num_ranks,
                 seed=seed,
                 measurement=measured,
             )
         )
     if as_json:
-        document = {"plan": subject.plan.values, "num_ranks": num_ranks}
+        document = {"plan": subject.plan.values, "num_ranks": asked.num_ranks}
         print_json({**document, "measurement": asdict(measured)})
         return
-    if num_ranks > 1:
-        print_facts([("ranks", str(num_ranks))])
+    if asked.num_ranks > 1:
+        print_facts([("ranks", str(asked.num_ranks))])
     print_facts(_facts(subject.plan, subject.baseline, measured))
-
-
-def _check_ranks(file: PlanFile | None, num_ranks: int) -> None:
-    if file and file.ranks not in (None, num_ranks):
-        raise UsageError(
-            f"the plan is for {file.ranks} ranks and --gpus-per-trial is {num_ranks}; leave the "
-            f"option out, or find a plan for {num_ranks} with `autotune run`"
-        )
 
 
 def speed_facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple[str, str]]:

@@ -89,6 +89,10 @@ MaxMemory = Annotated[
     str | None, typer.Option(help="Device memory that a plan may use, such as 40GiB.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of parameters, data order and sampler.")]
+DataSeed = Annotated[int, typer.Option(help="Seed of parameters and data order.")]
+GpusOfPlan = Annotated[
+    int | None, typer.Option(min=1, help="Devices; default: those of the plan file, else one.")
+]
 
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's number, or `last`.")]

@@ -22,7 +22,7 @@ __all__ = [
 
 
 def load_plan_file(path: Path) -> PlanFile:
-    """Return the contents of a plan file, in the format of its suffix.
+    """Read a plan file; its suffix says whether it is YAML, JSON or TOML.
 
     The plan names the file of kernels that lies beside it, where there is one.
 

@@ -220,7 +220,7 @@ class Remarks:
 
 
 def sorted_remarks(remarks: Iterable[str], verdict: Verdict) -> Remarks:
-    """Return a winner's remarks, and the verdict's, by what the reader does with them."""
+    """Sort the remarks on a winner: what the training must change, warnings, and notes."""
     found = [*_passed_by(verdict), *remarks]
     changed = [one for one in found if one.startswith(TRAINING_CHANGES)]
     training = [one.removeprefix(f"{TRAINING_CHANGES}: ") for one in changed]

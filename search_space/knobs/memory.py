@@ -21,7 +21,7 @@ from autotune.search_space.site import Site
 
 _VALUES = ("none", "selective", "every-4", "every-2", "full")
 _ALLOCATORS = ("default", "expandable")
-_COARSE = {"every-4": 4, "every-2": 2}  # blocks that a checkpoint spans
+_COARSE = {"every-4": 4, "every-2": 2}  # one of so many blocks is checkpointed
 # Checkpointing every block of a GPT cost 11 % of its speed; the rest is in proportion.
 _SPEED: dict[Value, Effect] = {
     "selective": both(0.95),

@@ -87,7 +87,7 @@ def is_checkpointed(plan: Plan) -> bool:
 
 
 def checkpoint_blocks(model: nn.Module, blocks: list[nn.Module], plan: Plan) -> list[nn.Module]:
-    """Wrap every first, second or fourth block, so that its activations are recomputed.
+    """Recompute the activations of blocks in the backward pass: of all, or each 2nd or 4th block.
 
     Returns:
         The blocks, wrapped or as they were.

@@ -137,7 +137,7 @@ class Training:
         return is_watched and type(loader) is type(self.loader)
 
     def begins(self, part: Part | None) -> None:
-        """Note that a part of a step begins, or with None that one has ended."""
+        """Tell a profiler that a part of a step begins; None: the latest part has ended."""
         if self.marks is not None:
             self.marks(part)
 

@@ -132,7 +132,7 @@ def _time_to_train(winner: dict[str, Any]) -> Component:
 
 
 def _won(winner: dict[str, Any]) -> Component | None:
-    """Return the settings that won, each as a chip."""
+    """Return the winner's settings that differ from the baseline's; None where none does."""
     chips = [
         dmc.Code(f"{knob}={knob_value(change['value'])}")
         for knob, change in winner["changes"].items()

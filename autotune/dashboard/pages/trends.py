@@ -41,7 +41,10 @@ Value = Callable[[TrendPoint], float | None]
 
 
 def page(source: Source, visit: Visit) -> Component:
-    """Return all trends, or `?workload=...&device=...&ranks=1`: one of them."""
+    """Return the page of all trends, or of the one that the address names.
+
+    Such as `/trends?workload=model.py&device=NVIDIA+H200&ranks=1`.
+    """
     with source.store() as store:
         trends = trends_of(store)
     if "workload" not in visit.query:
