@@ -289,7 +289,7 @@ def _one_change_away(base: Done, history: History) -> Iterator[Plan]:
     Knobs that only apply with the new value, such as the compiler's scope, take all their values.
     """
     for name in _tunable(base.plan, base, history):
-        for plan in history.space.alternatives(base.plan, name):
+        for plan in _alternatives(name, base.plan, base, history):
             yield from _with_new_knobs_varied(plan, base, history)
             if name == "batch_size" and cannot_fit(plan, history):
                 yield from _with_more_room(plan, history)
@@ -314,7 +314,7 @@ def _with_new_knobs_varied(plan: Plan, base: Done, history: History) -> list[Pla
 def _additions(plan: Plan, base: Done, kept: frozenset[str], history: History) -> Iterator[Plan]:
     """Yield the plans that change one knob of `plan` and probably run and fit in memory."""
     for name in _tunable(plan, base, history):
-        for other in () if name in kept else history.space.alternatives(plan, name):
+        for other in () if name in kept else _alternatives(name, plan, base, history):
             if (
                 chance_to_fit(other, history) * chance_to_run(other, history)
                 > _LEAST_CHANCE_TO_RUN
@@ -330,15 +330,18 @@ def _tunable(plan: Plan, measured: Done, history: History) -> Iterator[str]:
     """
     waits = waits_for_data(measured)
     for name in plan:
-        needs_wait = history.space.knob(name).needs_data_wait
-        idle = needs_wait and not waits and not _has_workers(name, plan)
+        idle = history.space.knob(name).needs_data_wait and not waits and name != "workers"
         is_for_memory = name in _MEMORY_KNOBS and not history.objective.weighs_memory
         if name != FOLLOWS and not is_for_memory and not idle:
             yield name
 
 
-def _has_workers(name: str, plan: Plan) -> bool:
-    return name == "workers" and int(plan[name]) > 0
+def _alternatives(name: str, plan: Plan, measured: Done, history: History) -> Iterator[Plan]:
+    """Yield the plan with each other value of a knob; no more workers than the loop waits for."""
+    for other in history.space.alternatives(plan, name):
+        adds_workers = name == "workers" and int(other[name]) > int(plan[name])
+        if not adds_workers or waits_for_data(measured):
+            yield other
 
 
 def _proposal(candidate: Candidate, incumbent: float, history: History) -> Proposal:
