@@ -1,7 +1,7 @@
 """What single settings are worth on this machine: each beside the same plan without it.
 
     python benchmarks/levers.py --within 9m --seconds 4
-    python benchmarks/levers.py --levers sdpa_kernel,allocator --list
+    python benchmarks/levers.py --levers copy_ahead,allocator --list
 
 A lever is measured on a workload of the zoo where it should matter, and on one where it should
 not. In turn, each in fresh processes: the plan without it, then each of its values. A row of the
@@ -57,13 +57,6 @@ def values(lever, *names, **others):
 
 CASES = (
     Case(
-        lever="sdpa_kernel",
-        workload="causal_lm",
-        matters=True,
-        base=FUSED | LOADED,
-        settings=values("sdpa_kernel", "flash", "cudnn", "efficient"),
-    ),
-    Case(
         lever="copy_ahead",
         workload="vit_augmented",
         matters=True,
@@ -76,7 +69,6 @@ CASES = (
         matters=True,
         base=FUSED | LOADED | {"batch_size": 16},
         settings=(
-            {"activation_offload": "host"},
             {"activation_checkpointing": "full"},
             {"activation_offload": "host", "activation_checkpointing": "full"},
         ),
@@ -93,8 +85,8 @@ CASES = (
     ),
     Case(
         lever="allocator",
-        workload="masked_lm",
-        matters=True,
+        workload="graph_network",
+        matters=False,
         base=FUSED | LOADED,
         settings=values("allocator", "expandable"),
     ),
@@ -113,20 +105,6 @@ CASES = (
         settings=values("precision", "fp8"),
     ),
     Case(
-        lever="inductor_options",
-        workload="diffusion_unet",
-        matters=True,
-        base=FUSED | LOADED | WHOLE | {"memory_format": "channels_last"},
-        settings=values("inductor_options", "combo_kernels", "coordinate_descent"),
-    ),
-    Case(
-        lever="sdpa_kernel",
-        workload="encoder_decoder",
-        matters=False,
-        base=FUSED | LOADED,
-        settings=values("sdpa_kernel", "flash", "efficient"),
-    ),
-    Case(
         lever="copy_ahead",
         workload="causal_lm",
         matters=False,
@@ -135,8 +113,8 @@ CASES = (
     ),
     Case(
         lever="allocator",
-        workload="causal_lm",
-        matters=False,
+        workload="speech_conformer",
+        matters=True,
         base=FUSED | LOADED,
         settings=values("allocator", "expandable"),
     ),
@@ -151,15 +129,8 @@ CASES = (
         lever="activation_offload",
         workload="causal_lm",
         matters=False,
-        base=FUSED | LOADED,
+        base=FUSED | LOADED | {"activation_checkpointing": "full"},
         settings=values("activation_offload", "host"),
-    ),
-    Case(
-        lever="inductor_options",
-        workload="causal_lm",
-        matters=False,
-        base=FUSED | LOADED | BLOCKS,
-        settings=values("inductor_options", "combo_kernels", "coordinate_descent"),
     ),
     Case(
         lever="precision",

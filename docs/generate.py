@@ -45,7 +45,6 @@ _FACTS = WorkloadFacts(
     optimizer_impls=("foreach", "fused"),
     recordable=True,
     uneven_share=0.5,
-    attention_share=0.2,
     conv_share=0.5,
 )
 _GPU = Hardware(
@@ -83,8 +82,6 @@ _LACKS: tuple[dict[str, Any], ...] = (
     {"uneven_batches": True, "length_gain": 1.5},
     {"uneven_batches": True, "length_gain": 1.0},
     {"uneven_batches": True, "length_problem": "the dataset or the loader does not allow it: …"},
-    {"attention_share": 0.0},
-    {"attention_share": None},
     {"repeats_in_workers": True},
     {"open_file": "…"},
     {"own_impl": "fused"},

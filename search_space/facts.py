@@ -49,8 +49,6 @@ class WorkloadFacts:
         conv_share: share of these in convolutions; 0 where unknown.
         uneven_share: share of those FLOPs in products with a weight one of whose sides is no
             multiple of 8; None when unknown.
-        attention_share: share of those FLOPs in torch's scaled_dot_product_attention; None when
-            unknown.
         loader_samples_per_s: speed of the loader alone, in one process; None when unknown.
         loader_busy_share: share of its time that the loader keeps a core busy and does not wait.
         imports: installed modules that the workload uses; processes import them before a trial.
@@ -98,7 +96,6 @@ class WorkloadFacts:
     flops_per_sample: float | None = None
     conv_share: float = 0.0
     uneven_share: float | None = None
-    attention_share: float | None = None
     loader_samples_per_s: float | None = None
     loader_busy_share: float = 1.0
     imports: tuple[str, ...] = ()

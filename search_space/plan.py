@@ -74,10 +74,3 @@ class Plan:
 def spell(value: Value) -> str:
     """Return the value as the command line and the plan file write it: `true`, `64`, `bf16`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def describe_diff(plan: Plan, baseline: Plan) -> str:
-    """Return `precision=bf16 workers=4`: what `plan` changes, or `baseline` for nothing."""
-    changed = plan.diff(baseline)
-    shown = [f"{name}={spell(value)}" for name, (value, _) in changed.items() if value is not None]
-    return " ".join(shown) or "baseline"

@@ -21,7 +21,7 @@ from autotune.search_space.knobs import (
     user_knobs,
 )
 from autotune.search_space.knobs.batch import FOLLOWS
-from autotune.search_space.knobs.knob import Out, always
+from autotune.search_space.knobs.knob import Out
 from autotune.search_space.plan import Plan, Value, spell
 from autotune.search_space.site import Site, on_ranks
 
@@ -287,23 +287,11 @@ def build_space(
             out[knob.name] = dict(facts.held).get(knob.name, values.reason)
             continue
         domain = _allowed(knob, _own_first(knob, values, facts), narrowing, site)
-        if not _is_held_back(domain, narrowing):
-            domains.append(domain)
+        domains.append(domain)
         if not domain.varies:
             out[knob.name] = domain.note or "it has only one value here"
     space = Space(domains=tuple(domains), out=out, site=site)
     return _fix(space, dict(narrowing.fix))
-
-
-def _is_held_back(domain: Domain, narrowing: Narrowing) -> bool:
-    """Whether a knob that depends on another one has only its first value, the rest guarded.
-
-    Such a knob would come and go in plans with the other one, and be named as a change.
-    """
-    knob, guarded = domain.knob, set(domain.knob.guarded)
-    if not guarded or knob.active is always or knob.name in dict(narrowing.fix):
-        return False
-    return guarded.isdisjoint(domain.values)
 
 
 def _check_shares(site: Site) -> None:

@@ -11,8 +11,9 @@ from autotune.agent.observer import SilentObserver
 from autotune.agent.settings import SearchSettings
 from autotune.agent.stages import stages_of
 from autotune.clock import Budget, FakeClock
+from autotune.search_space.changes import describe_changes
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.plan import Plan
 from autotune.search_space.space import Space
 from autotune.trials.result import Measurement, Outcome, Purpose, TrialResult
 
@@ -47,7 +48,7 @@ def first_trials(
     )
     lines: list[dict[str, Any]] = []
     while len(lines) < _MAX_SHOWN and (proposal := agenda.next(_ENOUGH_DEVICES)):
-        change = describe_diff(proposal.plan, spaces[proposal.num_ranks].baseline)
+        change = describe_changes(proposal.plan, spaces[proposal.num_ranks].baseline)
         lines.append(
             {
                 "purpose": proposal.purpose.value,

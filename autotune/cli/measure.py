@@ -21,7 +21,8 @@ from autotune.cli.options import (
 from autotune.cli.output import print_facts, print_json
 from autotune.export.mlperf_log import MeasuredPlan, MlperfLog
 from autotune.report.words import other_work, peak_memory, percent
-from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.changes import describe_changes
+from autotune.search_space.plan import Plan
 from autotune.trials.result import Measurement
 
 
@@ -75,7 +76,7 @@ def speed_facts(plan: Plan, baseline: Plan, measured: Measurement) -> list[tuple
     """Return (name, value) pairs: the plan, its throughput, and the 95 % interval."""
     low, high = measured.throughput_low, measured.throughput_high
     return [
-        ("plan", describe_diff(plan, baseline)),
+        ("plan", describe_changes(plan, baseline)),
         ("throughput", f"{measured.throughput:,.1f} samples/s"),
         ("95 % interval", f"{low:,.1f} to {high:,.1f} samples/s"),
     ]

@@ -6,6 +6,7 @@ from html import escape
 
 from autotune.dashboard import colours
 from autotune.report.words import gib, samples
+from autotune.search_space.changes import changes
 from autotune.search_space.plan import Plan, spell
 from autotune.storage.dots import Dot
 from autotune.storage.records import NOT_SEARCHED, RunRecord
@@ -94,7 +95,7 @@ class RunDots:
         return "<br>".join(lines)
 
     def _changes(self, dot: Dot) -> Iterable[str]:
-        changes = dot.plan.diff(self.run.new.baseline).items()
-        known = [escape(f"{k}={spell(value)}") for k, (value, _) in changes if value is not None]
+        changed = changes(dot.plan, self.run.new.baseline).items()
+        known = [escape(f"{knob}={spell(value)}") for knob, value in changed if value is not None]
         for first in range(0, len(known), CHANGES_IN_LINE):
             yield " ".join(known[first : first + CHANGES_IN_LINE])

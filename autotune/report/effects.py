@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.report.verdict import MOST_SPREAD
+from autotune.search_space.changes import changes
 from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.plan import Plan, Value
 from autotune.storage.records import TrialRecord
@@ -92,8 +93,8 @@ def settings_of(winner: Plan, baseline: Plan) -> list[Setting]:
     """Return what the winner sets; accumulation follows from the batch and is left out."""
     return [
         (name, value)
-        for name, value in winner.items
-        if baseline.values.get(name) != value and name != FOLLOWS
+        for name, value in sorted(changes(winner, baseline).items())
+        if value is not None and name != FOLLOWS
     ]
 
 

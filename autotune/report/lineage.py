@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autotune.search_space.changes import changes
 from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.plan import Plan, Value, spell
 from autotune.storage.records import TrialRecord
@@ -34,7 +35,6 @@ class _Known:
     Attributes:
         number: of its first trial.
         seen: how many trials had been measured at its last one.
-        items: its settings.
     """
 
     number: int
@@ -42,7 +42,6 @@ class _Known:
     num_ranks: int
     throughput: float
     seen: int
-    items: frozenset[tuple[str, Value]]
 
 
 class Lineage:
@@ -65,7 +64,7 @@ class Lineage:
                 known.seen = self._num_measured
                 return
         seen = self._num_measured
-        self._known.append(_Known(number, plan, num_ranks, throughput, seen, _items(plan)))
+        self._known.append(_Known(number, plan, num_ranks, throughput, seen))
         del self._known[1:-_MAX_KNOWN]
 
     def origin(self, plan: Plan, purpose: Purpose, num_ranks: int) -> Origin:
@@ -79,17 +78,16 @@ class Lineage:
         if not same or (purpose is Purpose.BASELINE and not self._has(plan, num_ranks)):
             return Origin(changes=tuple(_changes(plan, self._baseline).items()))
 
-        own = _items(plan)
-
         def distance(known: _Known) -> tuple[int, float]:
             # A knob that no longer applies, such as the compiler's scope, follows from another.
+            changed = [v for v in _changes(plan, known.plan).values() if v is not None]
             preferred = known.seen if purpose is Purpose.ABLATE else known.throughput
-            return len(own - known.items), -preferred
+            return len(changed), -preferred
 
         nearest = min(same, key=distance)
-        changes = _changes(plan, nearest.plan)
-        is_again = not changes and nearest.num_ranks == num_ranks
-        return Origin(trial=nearest.number, is_again=is_again, changes=tuple(changes.items()))
+        changed = _changes(plan, nearest.plan)
+        is_again = not changed and nearest.num_ranks == num_ranks
+        return Origin(trial=nearest.number, is_again=is_again, changes=tuple(changed.items()))
 
     def _has(self, plan: Plan, num_ranks: int) -> bool:
         return any(known.plan == plan and known.num_ranks == num_ranks for known in self._known)
@@ -140,13 +138,8 @@ def fitted(words: list[str], width: int | None) -> str:
     return f"{len(words)} changes" if len(words) > 1 else "1 change"
 
 
-def _items(plan: Plan) -> frozenset[tuple[str, Value]]:
-    """Return the settings of a plan without the accumulation, which follows from the batch."""
-    return frozenset(item for item in plan.items if item[0] != FOLLOWS)
-
-
 def _changes(plan: Plan, other: Plan) -> dict[str, Value | None]:
-    differing = {knob: value for knob, (value, _) in plan.diff(other).items()}
+    differing = changes(plan, other)
     if len(differing) > 1:
         differing.pop(FOLLOWS, None)
     return differing

@@ -7,7 +7,6 @@ values start with the baseline, what the user's own code does without autotune.
 
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.knobs import (
-    attention,
     batch,
     compiler,
     graphs,
@@ -28,7 +27,6 @@ from autotune.search_space.plan import Plan, Value
 FAMILIES = (
     compiler,
     precision,
-    attention,
     batch,
     loader,
     memory,

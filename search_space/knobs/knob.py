@@ -258,7 +258,7 @@ class Knob:
         feeds_device: whether it only changes how batches are loaded and copied to the device.
         needs_data_wait: whether it is worth a trial only while the loop waits for data.
         lengthens_start: whether the first step takes far longer with another value.
-        can_fail: whether a plan that runs without it may fail with it.
+        cannot_fail: its values with which a plan runs that runs without it.
     """
 
     name: str
@@ -288,7 +288,7 @@ class Knob:
     feeds_device: bool = False
     needs_data_wait: bool = False
     lengthens_start: bool = False
-    can_fail: bool = True
+    cannot_fail: tuple[Value, ...] = ()
 
 
 ON_OFF = (False, True)

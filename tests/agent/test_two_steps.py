@@ -127,9 +127,14 @@ def test_among_the_ranks_only_their_knobs_vary(tuned):
 
 
 def test_shardings_that_have_no_chance_are_not_tried(tuned):
-    """A model that fits, and whose parts would only be sent more often, stays with ddp."""
+    """A model that fits, and whose parts would only be sent more often, stays with ddp.
+
+    The nearest other sharding may have one trial, if it may still surprise.
+    """
     table, _ = tuned
-    assert {r.plan.get("sharding", "ddp") for r in table.store.trials(1)} == {"ddp"}
+    found = [r.plan.get("sharding", "ddp") for r in table.store.trials(1)]
+    assert set(found) <= {"ddp", "fsdp_zero2"}
+    assert found.count("fsdp_zero2") <= 1
 
 
 def test_fsdp_is_tried_with_compiled_blocks_on_a_large_model():

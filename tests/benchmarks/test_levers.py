@@ -17,8 +17,8 @@ FACTS = WorkloadFacts(
     batch_size=16,
     dataset_len=10_000,
     num_blocks=12,
+    uneven_batches=True,
     has_conv2d=True,
-    attention_share=0.2,
     optimizer_impls=("foreach", "fused"),
 )
 
@@ -63,7 +63,7 @@ def test_each_lever_is_measured_where_it_matters_and_where_not(levers):
 @pytest.mark.parametrize(
     ("options", "code", "shown"),
     [
-        (["--list", "--levers", "allocator"], 0, "allocator on masked_lm"),
+        (["--list", "--levers", "allocator"], 0, "allocator on speech_conformer"),
         (["--levers", "alocator"], 2, "there is no lever 'alocator'"),
     ],
 )

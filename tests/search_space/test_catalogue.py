@@ -18,7 +18,6 @@ FACTS = WorkloadFacts(
     num_blocks=12,
     has_conv2d=True,
     uneven_share=0.3,
-    attention_share=0.2,
     optimizer_impls=("foreach", "fused"),
     recordable=True,
 )

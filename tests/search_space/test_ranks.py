@@ -114,10 +114,6 @@ EXCLUDED = {
     "compile_mode": {"sharding": "fsdp_zero2", "compile_mode": "reduce-overhead"},
     "sharding": {"sharding": "fsdp_zero2", "precision": "bf16"},
     "precision": {"compile_mode": "off", "precision": "fp8"},
-    "inductor_options": {
-        "compile_mode": "max-autotune-no-cudagraphs",
-        "inductor_options": "coordinate_descent",
-    },
     "activation_offload": {"activation_offload": "host", "compile_mode": "default"},
     "parameter_offload": {
         "sharding": "fsdp_zero3",

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import PlanError, UsageError
+from autotune.search_space.changes import describe_changes
 from autotune.search_space.command import Command
 from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.knobs import CATALOGUE, Numerics
-from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.plan import Plan
 from autotune.search_space.space import NAMED_IN_FULL, Narrowing, build_space
 from tests.search_space.machines import CPU_MACHINE, GPU_MACHINE
 
@@ -74,54 +75,6 @@ def test_products_may_be_padded_where_a_compiler_can(facts, hardware, reason):
         assert re.search(reason, space.out["shape_padding"])
 
 
-@pytest.mark.parametrize(
-    ("facts", "hardware", "reason"),
-    [
-        ({"attention_share": 0.2}, GPU_MACHINE, None),
-        ({"attention_share": 0.001}, GPU_MACHINE, "less than 1 %"),
-        ({"attention_share": 0.0}, GPU_MACHINE, "does not call"),
-        ({"attention_share": None}, GPU_MACHINE, "could not be counted"),
-        ({"attention_share": 0.2}, CPU_MACHINE, "needs a CUDA device"),
-        ({"attention_share": 0.2}, replace(GPU_MACHINE, capability=(7, 5)), "capability 8.0"),
-    ],
-    ids=["much attention", "hardly any", "none", "unknown", "no GPU", "an old GPU"],
-)
-def test_attention_has_kernels_to_choose_from_in_16_bits(facts, hardware, reason):
-    """Each only after --allow: nobody has measured them yet."""
-    narrowing = Narrowing(allow=("flash", "cudnn", "efficient"))
-    space = build_space(replace(FACTS, **facts), hardware, narrowing)
-    if reason is not None:
-        assert re.search(reason, space.out["sdpa_kernel"])
-        return
-    assert "sdpa_kernel" not in space.baseline
-    plan = space.plan({"precision": "bf16", "sdpa_kernel": "flash"})
-    assert [other["sdpa_kernel"] for other in space.alternatives(plan, "sdpa_kernel")] == [
-        "default",
-        "cudnn",
-        "efficient",
-    ]
-    held_back = build_space(replace(FACTS, **facts), hardware)
-    assert "--allow flash,cudnn,efficient" in held_back.out["sdpa_kernel"]
-
-
-def test_a_knob_of_compiled_plans_that_is_held_back_is_in_no_plan():
-    """Otherwise it would come with the compiler, and be named as a change beside it."""
-    space = build_space(FACTS, GPU_MACHINE)
-    compiled = space.plan({"compile_mode": "default"})
-    assert "activation_memory_budget" not in compiled
-    assert "--allow 0.7,0.5,0.3" in space.out["activation_memory_budget"]
-    with pytest.raises(PlanError, match=r"--allow 0\.7,0\.5,0\.3 lets more of it in"):
-        space.plan({"activation_memory_budget": 0.5}, compiled)
-    for narrowing in (
-        Narrowing(allow=("0.5",)),
-        Narrowing(fix=(("activation_memory_budget", "0.5"), ("compile_mode", "default"))),
-        NAMED_IN_FULL,
-    ):
-        space = build_space(FACTS, GPU_MACHINE, narrowing)
-        values = {"compile_mode": "default", "activation_memory_budget": 0.5}
-        assert space.plan(values)["activation_memory_budget"] == 0.5
-
-
 OFFLOADED_TOGETHER = {
     "whole model compiled": ({"activation_offload": "host", "compile_mode": "default"}, "blocks"),
     "graphs of blocks": (
@@ -132,6 +85,7 @@ OFFLOADED_TOGETHER = {
         },
         "CUDA graphs keep",
     ),
+    "all that blocks keep": ({"activation_offload": "host"}, "longer to copy"),
     "recorded step": ({"activation_offload": "host", "cuda_graph": "step"}, "while a step"),
     "fp16": ({"parameter_offload": "host", "precision": "fp16"}, "looks at the gradients"),
     "batch norm": ({"parameter_offload": "host", "precision": "bf16"}, "running statistics"),
@@ -155,7 +109,8 @@ def test_what_cannot_be_moved_to_the_host_is_refused(case):
 
 def test_blocks_compiled_one_by_one_may_be_moved_to_the_host():
     """Each of them is called from Python, where what it saves is seen."""
-    values = {"activation_offload": "host", "compile_mode": "default", "compile_scope": "block"}
+    values = {"activation_offload": "host", "activation_checkpointing": "full"}
+    values |= {"compile_mode": "default", "compile_scope": "block"}
     plan = build_space(FACTS, GPU_MACHINE, NAMED_IN_FULL).plan(values)
     assert plan["activation_offload"] == "host"
 
@@ -222,7 +177,7 @@ def test_plans_are_values():
     assert len({one, two}) == 1
     assert one.digest == two.digest
     assert one.diff(Plan.of({"a": 3})) == {"a": (1, 3), "b": (2, None)}
-    assert describe_diff(one, two) == "baseline"
+    assert describe_changes(one, two) == "baseline"
 
 
 def test_the_global_batch_is_kept():
@@ -293,7 +248,8 @@ def test_numerics_is_the_widest_change_allowed():
     """`exact` leaves no rounding and no precision; the batch changes the training, so it stays."""
     space = build_space(FACTS, GPU_MACHINE, Narrowing(numerics=Numerics.EXACT))
     varying = {d.knob.name for d in space.domains if d.varies}
-    assert varying <= {"workers", "prefetch", "pin_memory", "activation_checkpointing", "threads"}
+    exact = {"workers", "prefetch", "pin_memory", "threads"}
+    assert varying <= exact | {"activation_checkpointing", "activation_offload"}
     allowed = Narrowing(numerics=Numerics.EXACT, allow=("precision",))
     assert build_space(FACTS, GPU_MACHINE, allowed).by_name["precision"].varies
 

@@ -21,8 +21,6 @@ from autotune.trials.failure import InvalidPlanError
 _LIMIT_TEXTS = ("recompile limit exceeded", "recompile_limit reached", "cache_size_limit reached")
 # The code that Dynamo compiles, by the kind of module; see `_CompiledForward`.
 _codes: dict[Hashable, CodeType] = {}
-# The names in torch._inductor.config of the values of `inductor_options`.
-_OPTIONS = {"coordinate_descent": "coordinate_descent_tuning", "combo_kernels": "combo_kernels"}
 
 
 def process_settings(plan: Plan) -> list[Setting]:
@@ -32,16 +30,7 @@ def process_settings(plan: Plan) -> list[Setting]:
         settings.append(_shapes_always_padded())
     if plan.get("activation_memory_budget", 1.0) != 1.0:
         settings.append(memory_budget(float(plan["activation_memory_budget"])))
-    if (option := plan.get("inductor_options", "default")) != "default":
-        settings.append(_option_set(_OPTIONS[str(option)]))
     return settings
-
-
-def _option_set(name: str) -> contextlib.AbstractContextManager[None]:
-    """Switch on an option of the compiler; a mode adds its own, and leaves this one as it is."""
-    from torch._inductor import config  # noqa: PLC0415  2 s that eager plans need not wait
-
-    return attribute_set(config, name, value=True)
 
 
 def _shapes_always_padded() -> contextlib.AbstractContextManager[None]:

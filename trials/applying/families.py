@@ -6,7 +6,6 @@ from typing import Protocol
 
 from autotune.search_space.plan import Plan
 from autotune.trials.applying import (
-    attention,
     batch,
     compiler,
     graphs,
@@ -31,7 +30,6 @@ class Family(Protocol):
 
 FAMILIES: tuple[Family, ...] = (
     precision,
-    attention,
     compiler,
     graphs,
     batch,

@@ -38,7 +38,6 @@ _OF_COMPILER = (
     "compile_scope",
     "shape_padding",
     "activation_memory_budget",
-    "inductor_options",
 )
 # Knobs that change the modules that a script calls.
 _OF_MODULES = (
@@ -88,7 +87,6 @@ def observe(training: Training, order: Order) -> Iterator[None]:
         bf16=has_bf16(order.hardware),
         fp16=has_fp16(order.hardware),
         flops_per_sample=counter.get_total_flops() / counted if counted else None,
-        attention_share=_attention_share(counter),
         loader_samples_per_s=_loader_speed(training, taken, waited_s),
         world_size=training.world_size,
         own_settings=_own_settings(training),
@@ -99,13 +97,6 @@ def observe(training: Training, order: Order) -> Iterator[None]:
     )
     training.wire.send(_with_parts(facts, training))
     training.wait_to_be_killed()
-
-
-def _attention_share(counter: FlopCounterMode) -> float | None:
-    """Return the share of a step's FLOPs in kernels of attention, None where none was counted."""
-    counts = counter.get_flop_counts().get("Global", {})
-    in_attention = sum(flops for op, flops in counts.items() if "attention" in str(op))
-    return in_attention / total if (total := counter.get_total_flops()) else None
 
 
 class _Counts:

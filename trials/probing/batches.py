@@ -12,7 +12,6 @@ from autotune.search_space.facts import WorkloadFacts
 from autotune.search_space.plan import Plan
 from autotune.trials.applying.loader import build_loader
 from autotune.trials.feed import Feed
-from autotune.trials.probing.attention import AttentionCalls, attention_share
 from autotune.trials.probing.lengths import with_length_facts
 from autotune.trials.probing.loader import has_fixed_batches, read_batches
 from autotune.trials.probing.products import UnevenProducts
@@ -37,12 +36,9 @@ def with_batch_facts(
     others = read_batches(feed, facts.batch_size, NUM_BATCHES - 1)
     batches = [batch, *others.batches]
     flops = _count_flops(workload, model, batch)
-    in_attention = flops.share(flops.in_attention) if flops else None
     with contextlib.suppress(Exception), torch.no_grad():  # a trial will show what raises
         if flops is None:
-            with attention_share() as shown:
-                varies = varies_with_values(workload, plan, seed)
-            in_attention = shown()
+            varies = varies_with_values(workload, plan, seed)
         else:
             varies = varies_with_shapes(workload, model, batches)
     facts = replace(
@@ -53,7 +49,6 @@ def with_batch_facts(
         flops_per_sample=flops.all / facts.batch_size if flops else None,
         conv_share=flops.share(flops.in_convolutions) if flops else 0.0,
         uneven_share=flops.share(flops.in_uneven_products) if flops else None,
-        attention_share=in_attention,
         loader_samples_per_s=others.samples_per_s,
         loader_busy_share=others.busy_share,
         remarks=(*facts.remarks, *_remarks(facts.batch_size, is_fixed=is_fixed)),
@@ -75,7 +70,6 @@ class _Flops:
     all: float
     in_convolutions: float
     in_uneven_products: float
-    in_attention: float
 
     def share(self, flops: float) -> float:
         """Return the part of all that some FLOPs are, 0 where there are none."""
@@ -89,11 +83,7 @@ def _count_flops(workload: Workload, model: nn.Module, batch: Any) -> _Flops | N
     """
     try:
         # The outer mode sees the operators into which the inner one decomposes others.
-        with (
-            AttentionCalls() as attention,
-            UnevenProducts(model) as uneven,
-            FlopCounterMode(display=False) as counter,
-        ):
+        with UnevenProducts(model) as uneven, FlopCounterMode(display=False) as counter:
             workload.compute_loss(model.to("meta"), on_meta(batch)).backward()
     except Exception:  # noqa: BLE001  whatever the user's code makes of tensors without values
         return None
@@ -102,5 +92,4 @@ def _count_flops(workload: Workload, model: nn.Module, batch: Any) -> _Flops | N
         all=float(counter.get_total_flops()),
         in_convolutions=float(sum(n for op, n in counts.items() if "convolution" in str(op))),
         in_uneven_products=uneven.flops,
-        in_attention=attention.flops,
     )

@@ -8,7 +8,8 @@ from autotune.agent.done import Done
 from autotune.agent.history import History, conclusive
 from autotune.agent.objectives.objective import Figures, Objective
 from autotune.errors import NothingRanError
-from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.changes import describe_changes
+from autotune.search_space.plan import Plan
 from autotune.storage.figures import Interval, PlanFigures
 from autotune.storage.records import Winner
 from autotune.trials.result import Purpose
@@ -112,7 +113,7 @@ def _confirmed_winner(entry: Confirmed, history: History) -> Winner:
 
 def _keep_after_confirmation(best: Confirmed, baseline: Done, history: History) -> Winner:
     """Return the baseline as the winner, with what the best confirmed plan gave instead."""
-    shown = describe_diff(best.plan, baseline.plan)
+    shown = describe_changes(best.plan, baseline.plan)
     why = f"keep your baseline: the best other plan is {shown}"
     if history.verdicts.is_suspect(best.plan) and best.speedup.low > 1.0:
         why += (
@@ -233,7 +234,7 @@ def _disqualification_remarks(history: History) -> tuple[str, ...]:
     """Return a remark for each plan that did well in the search and may not win."""
     plans = dict.fromkeys(trial.plan for trial in history.fastest)
     found = [(plan, disqualified(plan, history)) for plan in plans]
-    shown = [(describe_diff(plan, history.space.baseline), why) for plan, why in found if why]
+    shown = [(describe_changes(plan, history.space.baseline), why) for plan, why in found if why]
     praise = history.objective.praise
     return tuple(f"passed over, although {praise}: {plan}: {why}" for plan, why in shown)
 

@@ -4,9 +4,10 @@ from autotune.agent.conclusion.confirm import reverted_knobs
 from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_ablations_ahead
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.history import History
+from autotune.search_space.changes import describe_changes
 from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.knobs.loader import LENGTH_BUCKETING, groups_by_length
-from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.plan import Plan
 from autotune.search_space.site import on_ranks
 
 TRAINING_CHANGES = "the training changes"
@@ -52,7 +53,7 @@ def _smaller_batch_remark(history: History) -> str | None:
     baseline, own = history.baseline, history.space.baseline
     if baseline is None or baseline.plan == own:
         return None
-    instead = describe_diff(baseline.plan, own)
+    instead = describe_changes(baseline.plan, own)
     return f"your batch_size={own['batch_size']} ran out of memory here; the baseline is {instead}"
 
 

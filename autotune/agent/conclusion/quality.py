@@ -19,7 +19,8 @@ from autotune.agent.objectives.objective import Objective
 from autotune.agent.objectives.time_to_quality import TimeToQuality
 from autotune.agent.proposal import Proposal
 from autotune.agent.settings import SearchSettings
-from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.changes import describe_changes
+from autotune.search_space.plan import Plan
 from autotune.storage.figures import Interval
 from autotune.storage.records import Winner
 from autotune.trials.quality import QualityCurve, QualityRequest
@@ -199,7 +200,7 @@ def _account(
 def _name(plan: Plan, history: History) -> str:
     if plan == history.reference:
         return "your baseline"
-    return describe_diff(plan, history.reference)
+    return describe_changes(plan, history.reference)
 
 
 def _outcome(plan: Plan, curves: dict[Plan, QualityCurve], history: History) -> str:

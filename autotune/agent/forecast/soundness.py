@@ -34,8 +34,12 @@ def _sound(history: History) -> set[Setting]:
 
 def _settings(plan: Plan, history: History) -> set[Setting]:
     """Return the plan's settings that may make it fail, and whether it compiles as one more."""
-    settings = (item for item in plan.items if history.space.knob(item[0]).can_fail)
-    return {*settings, ("is compiled", is_compiled(plan))}
+    settings = {
+        (name, value)
+        for name, value in plan.items
+        if value not in history.space.knob(name).cannot_fail
+    }
+    return settings | {("is compiled", is_compiled(plan))}
 
 
 def _failed(trial: Done, history: History) -> bool:

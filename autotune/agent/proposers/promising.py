@@ -14,10 +14,11 @@ from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.reasons import bound_acted_on, why_better
+from autotune.search_space.changes import describe_changes
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs import BY_NAME, CATALOGUE
 from autotune.search_space.knobs.batch import FOLLOWS, FOLLOWS_BATCH
-from autotune.search_space.plan import Plan, describe_diff
+from autotune.search_space.plan import Plan
 from autotune.storage.records import Promise
 from autotune.trials.result import Purpose
 
@@ -356,7 +357,7 @@ def _proposal(candidate: Candidate, incumbent: float, history: History) -> Propo
     bound = bound_acted_on(changes, history)
     because = "; ".join(dict.fromkeys([*words, bound] if bound else words))
     reason = (
-        f"{describe_diff(candidate.plan, base.plan)} on top of trial {base.number}: {because} "
+        f"{describe_changes(candidate.plan, base.plan)} on top of trial {base.number}: {because} "
         f"({_promised(candidate, ratio, history)}, for {candidate.trial_s:.0f} s)"
     )
     return Proposal(

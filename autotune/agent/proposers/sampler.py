@@ -24,7 +24,7 @@ from autotune.agent.proposal import Proposal
 from autotune.search_space.knobs.batch import FOLLOWS
 from autotune.search_space.plan import Plan, Value
 from autotune.search_space.space import Domain
-from autotune.trials.result import Purpose
+from autotune.trials.result import Outcome, Purpose
 
 _MAX_STALE = 16  # samples in a row that are no new plan, after which sampling ends
 _MAX_SAMPLES = 64  # most samples of one study; as running trials, each pushes the next ones away
@@ -122,27 +122,43 @@ class _Dimension:
 
 def _axes(history: History) -> dict[str, _Dimension]:
     free = [d for d in history.space.domains if d.knob.name != FOLLOWS]
-    return {domain.knob.name: _axis(domain, history) for domain in free}
+    short = _is_short_of_memory(history)
+    return {
+        domain.knob.name: _axis(domain, history, varies=short or not domain.knob.memory.makes_room)
+        for domain in free
+    }
 
 
-def _axis(domain: Domain, history: History) -> _Dimension:
-    values = (
-        (*domain.values, *_values_outside_domain(domain, history))
-        if domain.varies
-        else domain.values
-    )
+def _is_short_of_memory(history: History) -> bool:
+    """Whether memory counts for the objective, or a batch twice as large may not fit.
+
+    Elsewhere what makes room only costs speed.
+    """
+    if history.objective.weighs_memory:
+        return True
+    ran_out = any(trial.result.outcome is Outcome.OOM for trial in history.search)
+    peaks = [t.result.measurement.memory_bytes for t in history.search if t.result.measurement]
+    return ran_out or 2 * max((peak or 0 for peak in peaks), default=0) > history.memory_cap_bytes
+
+
+def _axis(domain: Domain, history: History, *, varies: bool) -> _Dimension:
+    values = domain.values if varies else domain.values[:1]
+    if domain.varies:
+        values = (*values, *_values_outside(values, domain, history))
     ordered = domain.knob.any_count and len(values) > 1
     return _Dimension(domain, tuple(sorted(values, key=int)) if ordered else values, ordered)
 
 
-def _values_outside_domain(domain: Domain, history: History) -> Iterable[Value]:
-    """Return the knob's values in plans of the history that its domain does not have.
+def _values_outside(
+    values: tuple[Value, ...], domain: Domain, history: History
+) -> Iterable[Value]:
+    """Return the knob's values in plans of the history that are not among those to sample.
 
     One is the batch of a baseline that was halved until it ran.
     """
     name = domain.knob.name
     plans = [*(t.plan for t in history.search), *history.pending]
-    used = [p[name] for p in plans if name in p and p[name] not in domain.values]
+    used = [p[name] for p in plans if name in p and p[name] not in values]
     return dict.fromkeys(used)
 
 

@@ -1,6 +1,6 @@
 """Asks the proposers in their order and drops the proposals that the gate refuses."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autotune.agent.forecast.durations import expected_s
@@ -8,8 +8,8 @@ from autotune.agent.history import History
 from autotune.agent.proposal import Proposal, Proposer
 from autotune.agent.proposers.baseline import next_baseline
 from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
+from autotune.search_space.changes import describe_changes
 from autotune.search_space.hardware import Hardware
-from autotune.search_space.plan import Plan, describe_diff
 from autotune.trials.result import Purpose
 
 # Ratio of two expected gains from which the larger one is preferred for its own sake.
@@ -39,7 +39,7 @@ class Strategy:
     ) -> None:
         self._gate, self._hardware = Gate(hardware=hardware), hardware
         self._proposers = proposers
-        self._unaffordable: dict[Plan, Unaffordable] = {}
+        self._unaffordable: dict[Hashable, Unaffordable] = {}
 
     def next(self, history: History, left: TimeLeft) -> Proposal | None:
         """Return the next search trial, None when nothing is left to try in the time left.
@@ -83,7 +83,7 @@ class Strategy:
             proposal.plan, history, left, proposal.trial_s, proposal.gain
         )
         if objection is Objection.TIME and proposal.purpose is not Purpose.SAMPLER:
-            change = describe_diff(proposal.plan, history.best.plan)
+            change = describe_changes(proposal.plan, history.best.plan)
             words = f"{change} on top of trial {history.best.number}"
             trial_s = max(proposal.trial_s, expected_s(proposal.plan, history, self._hardware))
             self._unaffordable[proposal.plan] = Unaffordable(words, trial_s)

@@ -16,6 +16,7 @@ from autotune.report.reading import conclusion_of
 from autotune.report.verdict import Disqualified, Verdict, Word
 from autotune.report.why import Share, Why
 from autotune.report.words import UNKNOWN, duration, gib, knob_value, samples
+from autotune.search_space.changes import changes
 from autotune.storage.records import RunRecord, TrialRecord
 from autotune.storage.sql import SqlStore
 from autotune.trials.result import Purpose
@@ -98,8 +99,8 @@ def _rejected(run: RunRecord, out: Sequence[Disqualified]) -> list[str]:
 
 
 def _changes(run: RunRecord, out: Disqualified) -> str:
-    changes = out.plan.diff(run.new.baseline).items()
-    return settings_words({knob: value for knob, (value, _) in changes if value is not None})
+    changed = changes(out.plan, run.new.baseline).items()
+    return settings_words({knob: value for knob, value in changed if value is not None})
 
 
 def _tiles(verdict: Verdict, winner: dict[str, Any]) -> list[Component]:

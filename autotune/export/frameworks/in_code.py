@@ -12,10 +12,8 @@ _BY_THEMSELVES: dict[str, Value] = {
     "compile_scope": "model",
     "shape_padding": "measured",
     "activation_memory_budget": 1.0,
-    "inductor_options": "default",
     "cuda_graph": "off",
     "precision": "fp32",
-    "sdpa_kernel": "default",
     "accumulation": 1,
     "prefetch": 2,
     "workers": 0,
@@ -51,13 +49,6 @@ def in_code(knob: str, value: Value, training: Training) -> str | None:
     return _SENTENCES[knob](value, training)
 
 
-_SDP_BACKENDS: dict[Value, str] = {
-    "flash": "FLASH_ATTENTION",
-    "cudnn": "CUDNN_ATTENTION",
-    "efficient": "EFFICIENT_ATTENTION",
-}
-
-
 def _compile(mode: Value, training: Training) -> str:
     if training.compiles_blocks:
         return f'block.compile(mode="{mode}") for each block'
@@ -76,18 +67,6 @@ def _precision(value: Value, training: Training) -> str:
     return f"with {context} around the forward pass" + (
         ", and torch.amp.GradScaler" if value == "fp16" else ""
     )
-
-
-def _inductor_options(value: Value, training: Training) -> str:
-    name = "coordinate_descent_tuning" if value == "coordinate_descent" else value
-    return f"torch._inductor.config.{name} = True"
-
-
-def _sdpa_kernel(value: Value, training: Training) -> str:
-    chosen = _SDP_BACKENDS[value]
-    others = [name for name in (*_SDP_BACKENDS.values(), "MATH") if name != chosen]
-    order = ", ".join(f"SDPBackend.{name}" for name in (chosen, *others))
-    return f"with torch.nn.attention.sdpa_kernel([{order}], set_priority=True) around the training"
 
 
 def _checkpointing(value: Value, training: Training) -> str:
@@ -126,10 +105,8 @@ _SENTENCES: dict[str, Callable[[Value, Training], str | None]] = {
     "compile_scope": lambda scope, training: None,  # said with the mode
     "shape_padding": _as("torch._inductor.config.force_shape_pad = True"),
     "activation_memory_budget": _as("torch._functorch.config.activation_memory_budget = {}"),
-    "inductor_options": _inductor_options,
     "cuda_graph": _as("only autotune.apply records steps"),
     "precision": _precision,
-    "sdpa_kernel": _sdpa_kernel,
     "batch_size": _as("DataLoader(batch_size={})"),
     "accumulation": _as("step the optimizer after every {} batches, with the loss divided by it"),
     "workers": _as("DataLoader(num_workers={}, persistent_workers=True)"),

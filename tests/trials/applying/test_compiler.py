@@ -196,29 +196,6 @@ def test_a_memory_budget_keeps_less_and_trains_the_same(scope, write_workload):
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(parameters, same, strict=True))
 
 
-OPTIONS = {"coordinate_descent": "coordinate_descent_tuning", "combo_kernels": "combo_kernels"}
-
-
-@pytest.mark.parametrize("value", OPTIONS)
-def test_an_option_of_the_compiler_holds_while_the_plan_is_applied(value, write_workload):
-    """Beside what the mode sets, and not for models that the process compiles later."""
-    name = OPTIONS[value]
-    with step_of(write_workload(), {"compile_mode": "default", "inductor_options": value}):
-        assert getattr(inductor, name)
-    assert not getattr(inductor, name)
-
-
-@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
-@pytest.mark.parametrize("value", OPTIONS)
-def test_an_option_of_the_compiler_trains_the_same(value, write_workload, run_plan):
-    """Within rounding."""
-    torch._dynamo.reset()
-    values = {"compile_mode": "default", "inductor_options": value}
-    result = run_plan(write_workload(), values, compare_with={"batch_size": 4})
-    assert result.numerics is not None
-    assert result.numerics.passed
-
-
 def test_the_budget_ends_with_the_plan(write_workload):
     """Another model of the process is compiled as ever."""
     from torch._functorch import config
