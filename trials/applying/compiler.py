@@ -113,8 +113,9 @@ class _CompiledForward:
 
     Dynamo skips frames of torch's own files, so `nn.Sequential(...).compile()` silently compiles
     nothing; a frame of ours in between makes Dynamo trace them. Dynamo caches what it compiles by
-    the frame's code object, at most eight times for one. So modules of one kind share a code
-    object, and with it the compiled code, and each other kind has its own.
+    the frame's code object, at most eight times for one, and takes a size for dynamic that differs
+    from the one before under the same file, line and name. So modules of one kind share a code
+    object, and with it the compiled code, and each other kind has its own, with a name of its own.
     """
 
     def __init__(self, eager: Callable[..., Any], mode: str, kind: Hashable) -> None:
@@ -124,8 +125,9 @@ class _CompiledForward:
         def call(*args: Any, **kwargs: Any) -> Any:
             return eager(*args, **kwargs)
 
-        code = _codes.setdefault(kind, call.__code__.replace())
-        frame = FunctionType(code, call.__globals__, call.__name__, None, call.__closure__)
+        name = f"{call.__name__}_{len(_codes)}"
+        code = _codes.setdefault(kind, call.__code__.replace(co_name=name))
+        frame = FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
         self._compiled = torch.compile(frame, mode=None if mode == "default" else mode)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

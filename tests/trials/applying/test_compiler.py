@@ -1,5 +1,7 @@
 """Compiling: the same training, of whatever the plan says, and of large losses."""
 
+import functools
+
 import pytest
 import torch
 from torch._inductor import config as inductor
@@ -59,6 +61,43 @@ def test_functions_that_the_compiler_gave_up_on_are_counted(changes, write_workl
         for batch, _ in zip(step.loader, range(4), strict=False):
             step(batch)
         assert recompile_limit_hits(step.plan) == int(changes)
+
+
+PYRAMID = """
+class Level(nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.conv = nn.Conv1d(inner, outer, 3, stride=2, padding=1)
+
+    def forward(self, x):
+        return self.conv(x).relu()
+
+def build_model():
+    levels = [Level(1, 8), Level(8, 16), Level(16, 32)]
+    return nn.Sequential(nn.Unflatten(1, (1, 16)), *levels, nn.Flatten(), nn.Linear(64, 3))
+
+def blocks(model):
+    return list(model)[1:4]
+"""
+
+
+@pytest.mark.filterwarnings("default")  # inside the compiler, a warning as error is a crash
+def test_blocks_of_other_sizes_are_compiled_for_their_own(write_workload, monkeypatch):
+    """Not for any size, as if one function had been called with many: that code is slower."""
+    torch._dynamo.reset()
+    sizes = []
+
+    def backend(graph, inputs):
+        sizes.extend(size for one in inputs for size in getattr(one, "shape", [one]))
+        return graph
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    values = {"compile_mode": "default", "compile_scope": "block"}
+    with step_of(write_workload(PYRAMID), values) as step:
+        for batch, _ in zip(step.loader, range(2), strict=False):
+            step(batch)
+    assert {16, 8, 4} <= set(sizes)
+    assert not [size for size in sizes if isinstance(size, torch.SymInt)]
 
 
 def test_a_plan_that_compiles_nothing_is_invalid(write_workload, run_plan):
