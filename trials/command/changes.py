@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.search_space.command import MadeLoader
-from autotune.search_space.plan import Plan
+from autotune.search_space.plan import Plan, Value
 from autotune.trials.applying.apply import kept_open
-from autotune.trials.applying.blocks import repeated_blocks
+from autotune.trials.applying.blocks import check_found, repeated_blocks
 from autotune.trials.applying.checkpoints import keep_implementation
 from autotune.trials.applying.compiler import compile_blocks, compile_model
 from autotune.trials.applying.families import process_settings
@@ -29,6 +29,12 @@ from autotune.trials.process_group import limit_device_memory
 
 _DEPTH = 3  # of objects inside of a dataset that are looked at for what a script may change
 _IMPLEMENTATIONS = ("foreach", "fused")
+# Knobs of repeated blocks, with the values that need none.
+_WHOLE: dict[str, Value] = {
+    "compile_scope": "model",
+    "activation_checkpointing": "none",
+    "activation_offload": "off",
+}
 MadeLoaders = weakref.WeakKeyDictionary[Any, MadeLoader]
 """How a script made its loaders, by what draws their batches, which wrappers of loaders share."""
 
@@ -51,6 +57,7 @@ class Changes:
         self.plan = plan
         self._loaders = loaders
         self._num_loaders = 0  # that got the plan's batch
+        self._has_blocks = False  # whether a root has repeated blocks
         self._memory_limit_bytes = memory_limit_bytes
         self._settings = contextlib.ExitStack()
         self._kept_workers: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
@@ -163,6 +170,9 @@ class Changes:
     ) -> Root:
         """Change a root's layout, checkpointing and compilation; return its forward pass.
 
+        A root without repeated blocks, such as a projection beside an encoder, is compiled as a
+        whole where the others are compiled by blocks.
+
         Where a file of kernels came with the plan, the compiler starts from them.
 
         Raises:
@@ -175,10 +185,13 @@ class Changes:
         load_plans_kernels(self.plan, device)
         eager = module.forward
         in_memory_format(module, self.plan)
-        blocks = checkpoint_blocks(module, repeated_blocks(module), self.plan)
-        compile_blocks(module, blocks, self.plan)
-        offload_blocks(module, blocks, self.plan)
-        compile_model(module, self.plan)
+        blocks = repeated_blocks(module)
+        self._has_blocks = self._has_blocks or bool(blocks)
+        plan = self.plan if blocks else _without_blocks(self.plan)
+        blocks = checkpoint_blocks(module, blocks, plan)
+        compile_blocks(module, blocks, plan)
+        offload_blocks(module, blocks, plan)
+        compile_model(module, plan)
         root = kind(
             module,
             outermost,
@@ -189,6 +202,16 @@ class Changes:
         )
         module.forward = root
         return root
+
+    def check_blocks(self) -> None:
+        """Check, once the roots are known, that one of them has what the plan does to blocks.
+
+        Raises:
+            InvalidPlanError: when none has repeated blocks.
+        """
+        if not self._has_blocks and (wanted := _of_blocks(self.plan)):
+            knob, value = next(iter(wanted.items()))
+            check_found([], f"{knob}={value}")
 
     @property
     def is_in_autocast(self) -> bool:
@@ -242,3 +265,13 @@ def state_of(held: Any, depth: int = _DEPTH) -> Any:
     if not depth or not isinstance(attributes, dict):
         return id(held)
     return id(held), {name: state_of(value, depth - 1) for name, value in attributes.items()}
+
+
+def _of_blocks(plan: Plan) -> dict[str, Value]:
+    """Return the plan's settings that need repeated blocks."""
+    return {name: plan[name] for name, own in _WHOLE.items() if plan.get(name, own) != own}
+
+
+def _without_blocks(plan: Plan) -> Plan:
+    """Return the plan for a model without repeated blocks."""
+    return Plan.of({**plan.values, **{name: _WHOLE[name] for name in _of_blocks(plan)}})

@@ -54,6 +54,7 @@ def prepare(
     changes = Changes(plan)
     changes.apply_to_process()
     changes.apply_to_model(model, model, _Unwatched(), kind=_Prepared)
+    changes.check_blocks()
     prepared = _on_all_ranks(model, changes)
     return prepared, with_plans_implementation(optimizer, plan), _loader(loader, changes)
 

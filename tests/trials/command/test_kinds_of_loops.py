@@ -187,6 +187,29 @@ def test_passes_of_two_optimizers_are_no_accumulation(observe, write):
     assert not any(re.search("accumulates", remark) for remark in facts.remarks)
 
 
+BLOCKS = (
+    "class Block(nn.Module):\n"
+    "    def __init__(self):\n        super().__init__()\n        self.inner = nn.Linear(4, 4)\n"
+    "    def forward(self, x):\n        return x + self.inner(x).relu()\n"
+    "blocks = nn.Sequential(*[Block() for _ in range({number})])\n"
+    "optimizer = torch.optim.SGD([*model.parameters(), *blocks.parameters()], lr=0.1)\n"
+    "while True:\n    loss = model(blocks(torch.randn(6, 4))).square().mean()\n"
+)
+
+
+@pytest.mark.parametrize("number", [3, 1])
+def test_one_of_two_models_has_blocks(number, trial, write):
+    """The other is compiled as a whole; where none has any, a plan for blocks is refused."""
+    write(MODEL, BLOCKS.format(number=number), STEP)
+    plan = {"compile_mode": "default", "compile_scope": "block"}
+    result = trial("train.py", plan=plan | {"activation_checkpointing": "full"})
+    if number == 3:
+        assert result.outcome is Outcome.OK, result.error
+    else:
+        assert result.outcome is Outcome.INVALID
+        assert "needs repeated blocks, and the model has none" in (result.error or "")
+
+
 def test_script_that_ends_while_it_is_measured_has_a_result(trial, write):
     """It comes from the windows until then."""
     loop = (
