@@ -1,5 +1,6 @@
 """Which plans need a numerics check, what a check compares with, and its result in words."""
 
+from autotune.agent.forecast.durations import check_s
 from autotune.agent.forecast.memory import chance_to_fit
 from autotune.agent.history import History, conclusive
 from autotune.agent.proposal import Proposal
@@ -17,25 +18,32 @@ def next_check(plan: Plan, history: History) -> Proposal | None:
     """Return the check to run for `plan`, None if it needs none or has had one.
 
     A compiled program depends on the batch, so it is checked at the plan's. If eager fp32, which
-    needs more memory than most winners, does not fit at that batch, or if nothing is compiled or
-    recorded, the check runs at the baseline's, with the same other settings: large batches make it
-    long.
+    needs more memory than most winners, does not fit at that batch or takes longer there than
+    compiling once more, or if nothing is compiled or recorded, the check runs at the baseline's,
+    with the same other settings: large batches make it long.
     """
     if not needs_check(plan, history):
         return None
-    ran = conclusive(history.verdicts.checks(plan))
-    is_program = is_compiled(plan) or plan.get("cuda_graph", "off") != "off"
-    if not ran and is_program and chance_to_fit(reference(plan, history), history) > _LIKELY:
-        return _check(plan, history)
-    smaller = _at_baseline_batch(plan, history)
+    ran, smaller = conclusive(history.verdicts.checks(plan)), _at_baseline_batch(plan, history)
     if not ran:
-        return _check(smaller, history)
+        own = _is_program(plan) and _can_check_at_own_batch(plan, smaller, history)
+        return _check(plan if own else smaller, history)
     if (
         ran[-1].result.outcome is Outcome.OOM
         and ran[-1].plan["batch_size"] != smaller["batch_size"]
     ):
         return _check(smaller, history)
     return None
+
+
+def _is_program(plan: Plan) -> bool:
+    return is_compiled(plan) or plan.get("cuda_graph", "off") != "off"
+
+
+def _can_check_at_own_batch(plan: Plan, smaller: Plan, history: History) -> bool:
+    hardware = history.space.site.hardware
+    fits = chance_to_fit(reference(plan, history), history) > _LIKELY
+    return fits and check_s(plan, history, hardware) <= check_s(smaller, history, hardware)
 
 
 def needs_check(plan: Plan, history: History) -> bool:

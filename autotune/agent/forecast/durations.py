@@ -35,6 +35,9 @@ _CUDNN_TIMING_S = 16.0
 # Least length of a compilation, as a part of the guess from the number of operations: a
 # measured one may have found kernels in the compiler's cache.
 _LEAST_SCALE = 0.5
+# Eager fp32 at a large batch on a CPU, beside its speed at the baseline's: a language model took
+# 3.4 times as long for each sample at four times the batch, and 5 times at 16 times.
+_SLOWER_ON_CPU = 3.0
 _FIRST_TRIAL_S = 10.0  # seconds of a trial without its first step, before any trial ended
 # Part of a first step that the caches of the compiler and of cuDNN save in later processes: an LM
 # of 269 M parameters took 14.5 s, then 4.6 and 4.1 s; cuDNN's timings 17 to 20 s, then 5 to 7 s.
@@ -91,12 +94,12 @@ def check_s(plan: Plan, history: History, hardware: Hardware) -> float:
     """Return the expected wall clock of the numerics check of `plan`, in seconds.
 
     A check starts a process, builds the plan and its eager twin, and compares a few steps, which a
-    large batch makes long for the twin. It has neither warm-up nor windows. Plans are checked
-    after they were measured, so a compiled plan is in the compiler's cache.
+    large batch makes long for the twin. It has neither warm-up nor windows. A compiled plan that
+    was measured is in the compiler's cache.
     """
     built_s = _overhead_s(history) + 2 * history.start_ups.build_s()
-    steps_s = _warm_first_step_s(plan, history, hardware) + _check_steps_s(plan, history)
-    usual_s = built_s + steps_s
+    first_step_of = _warm_first_step_s if plan in history.measured else expected_first_step_s
+    usual_s = built_s + first_step_of(plan, history, hardware) + _check_steps_s(plan, history)
     alike = [
         trial.total_s * max(1.0, int(plan["batch_size"]) / int(trial.plan["batch_size"]))
         for trial in history.of(Purpose.NUMERICS)
@@ -112,6 +115,9 @@ def _check_steps_s(plan: Plan, history: History) -> float:
     if history.baseline is None:
         return 0.0
     twin = history.baseline.throughput
+    is_larger = plan["batch_size"] != history.baseline.plan["batch_size"]
+    if is_larger and history.space.site.hardware.device_kind == "cpu":
+        twin /= _SLOWER_ON_CPU
     own = history.measured[plan].throughput if plan in history.measured else twin
     samples = int(plan["batch_size"]) * int(plan.get(FOLLOWS, 1)) * history.space.num_ranks
     # The twin takes each step twice, and both take one more step that is not compared.

@@ -38,9 +38,17 @@ def test_a_failed_check_casts_doubt_on_unchecked_plans_of_the_same_precision():
 
 def test_eager_plans_are_checked_at_the_baselines_batch():
     """A large batch makes a check long; a compiled program is another one at each batch."""
-    seen = history(({}, ok(50.0)))
-    eager = SPACE.plan({"precision": "bf16", "batch_size": 64})
-    compiled = SPACE.plan({"precision": "bf16", "batch_size": 64, "compile_mode": "default"})
+    large = {"precision": "bf16", "batch_size": 64}
+    ran = ok(90.0, first_step_s=30.0)
+    seen = history(({}, ok(50.0)), (large | {"compile_mode": "default"}, ran))
+    eager, compiled = SPACE.plan(large), SPACE.plan(large | {"compile_mode": "default"})
     assert next_check(eager, seen).plan["batch_size"] == 16
     assert next_check(eager, seen).compare_with["batch_size"] == 16
     assert next_check(compiled, seen).plan["batch_size"] == 64
+
+
+def test_a_compiled_plan_is_compiled_for_a_small_batch_where_that_is_sooner_checked():
+    """Eager fp32 would take minutes for its steps at the plan's batch."""
+    compiled = {"precision": "bf16", "batch_size": 64, "compile_mode": "default"}
+    seen = history(({}, ok(1.0)), (compiled, ok(2.0, first_step_s=30.0)))
+    assert next_check(SPACE.plan(compiled), seen).plan["batch_size"] == 16
