@@ -18,6 +18,9 @@ from autotune.dispatch.mark import new_token
 from autotune.errors import ClusterError
 
 CONNECT_TIMEOUT_S = 5.0
+# Ray ends a process without a word that has not reached the cluster for 60 s. A run ends by itself,
+# with what it has found.
+_PATIENCE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "86400"}
 # At least the size of the struct of sigaction(2), which is about 150 bytes on Linux.
 _SIGACTION_BYTES = 512
 _libc = ctypes.CDLL(None)
@@ -36,7 +39,7 @@ def connect(address: str, variables: Mapping[str, str] | None = None) -> None:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     try:
         _check_reachable(address)
-        with _environment(variables or {}), _no_messages(), _sigterm_kept():
+        with _environment(_PATIENCE | dict(variables or {})), _no_messages(), _sigterm_kept():
             ray.init(
                 address=address,
                 log_to_driver=False,

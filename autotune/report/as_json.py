@@ -13,6 +13,7 @@ from typing import Any
 from autotune.report.verdict import Verdict
 from autotune.report.why import Why
 from autotune.report.words import command_line
+from autotune.search_space.changes import changes
 from autotune.search_space.plan import Plan
 from autotune.storage.database import strict
 from autotune.storage.query import QueryResult
@@ -79,10 +80,10 @@ def winner_view(winner: Winner, baseline: Plan) -> dict[str, Any]:
 
 
 def changes_view(plan: Plan, baseline: Plan) -> dict[str, dict[str, Any]]:
-    """Return `{knob: {"value", "baseline"}}` for knobs that differ; null: one has no value."""
+    """Return `{knob: {"value", "baseline"}}` for what a plan changes; null: one has no value."""
     return {
-        knob: {"value": value, "baseline": before}
-        for knob, (value, before) in plan.diff(baseline).items()
+        knob: {"value": value, "baseline": baseline.values.get(knob)}
+        for knob, value in changes(plan, baseline).items()
     }
 
 

@@ -168,7 +168,7 @@ def _note(share: Share, reasons: Mapping[str, str]) -> str:
         holds_1 = share.low is not None and share.high is not None and share.low < 1 < share.high
         return "each within noise" if holds_1 else "together, not known one by one"
     if len(share.settings) > 1 and share.high is not None and share.high < 1:
-        return "and what the other lines gain only together"
+        return "together, not measured apart; may hold what other lines gain only together"
     if len(share.settings) > 1:
         return "together, not measured apart"
     return reasons.get(next(iter(share.settings)), "")

@@ -101,7 +101,7 @@ def percent(share: float | None) -> str:
 
 
 def other_work(share: float | None) -> str:
-    """Return in words how much of a script's time is not training, as a share of 1 says."""
+    """Return the share of a script's time that is not training, in words."""
     return UNKNOWN if share is None else f"{percent(share)} % of the time, left out of all figures"
 
 

@@ -244,7 +244,7 @@ ACTIVATION_MEMORY_BUDGET = Knob(
     values=_budgets,
     known=_BUDGETS,
     active=is_compiled,
-    speed=speed_by_device(cuda=_BUDGET_SPEED, cpu=_BUDGET_SPEED),
+    speed=speed_by_device(cuda=_BUDGET_SPEED),
     acts_on=frozenset(),
     saves=None,
     memory=MemoryUse(
@@ -253,7 +253,7 @@ ACTIVATION_MEMORY_BUDGET = Knob(
         why_less="compiled code computes activations again instead of keeping them",
         makes_room=True,
     ),
-    recompiles_on=ANY_DEVICE,
+    recompiles_on=frozenset({"cuda"}),
     measured_on=MeasuredOn.ALL_RANKS,
     reasons=Reasons(
         change="room for the batch, at the least arithmetic that the compiler finds",

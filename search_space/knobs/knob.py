@@ -258,7 +258,7 @@ class Knob:
         feeds_device: whether it only changes how batches are loaded and copied to the device.
         needs_data_wait: whether it is worth a trial only while the loop waits for data.
         lengthens_start: whether the first step takes far longer with another value.
-        cannot_fail: its values with which a plan runs that runs without it.
+        cannot_fail: values that never make a plan fail.
     """
 
     name: str

@@ -162,7 +162,7 @@ COPY_AHEAD = Knob(
     numerics=Numerics.EXACT,
     values=_copies,
     known=_COPIES,
-    # Not yet measured on any GPU: once it is, the guard can go.
+    # Within noise on an H200, and one more batch is on the device (LOG, 2026-11-23).
     guarded=("stream",),
     active=lambda plan: bool(plan.get("pin_memory", False)),
     speed=speed_by_device(cuda={"stream": both(1.02)}),

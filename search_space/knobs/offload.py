@@ -84,7 +84,7 @@ ACTIVATION_OFFLOAD = Knob(
     recompiles_on=NO_DEVICE,
     measured_on=MeasuredOn.ALL_RANKS,
     reasons=Reasons(
-        change="room for the batch, and nothing is computed twice",
+        change="room for the batch: what checkpointing keeps waits in the memory of the host",
         back={"off": "nothing is copied to the host and back"},
     ),
     conflicts=(

@@ -279,7 +279,7 @@ def test_trials_are_listed_with_what_they_change(file):
     assert rows == [
         "1 - 100 1.00 4.00 GiB ok your own configuration",
         "2 1 150 1.50 2.00 GiB ok precision=bf16",
-        "3 2 210 2.10 3.00 GiB winner prefetch=2 workers=4",
+        "3 2 210 2.10 3.00 GiB winner workers=4",
         "4 2 - - - out of memory precision=fp16",
         "5 2 - - - in flight measured again",
     ]
@@ -386,7 +386,8 @@ def test_trials_as_json_hold_no_nan(file):
     found = _strict_json(_call("trials", "mine", "--storage", file, "--json"))
     assert found[1]["measurement"]["last_loss"] is None
     assert found[2]["measurement"]["memory_bytes"] == 3 * 2**30
-    assert found[2]["changes"]["prefetch"] == {"value": 2, "baseline": None}
+    assert found[2]["changes"]["workers"] == {"value": 4, "baseline": 0}
+    assert "prefetch" not in found[2]["changes"]
     assert found[3]["measurement"] is None
     assert (found[4]["outcome"], found[4]["finished_at"]) == (None, None)
 
@@ -407,7 +408,7 @@ def test_a_run_is_shown_with_its_conclusion(file):
     assert "your baseline 100 4.00 GiB" in text
     assert "winner 210 3.00 GiB" in text
     assert re.search(r"precision=bf16 1\.\d\d .* fewer bits", text)
-    assert "prefetch=2 workers=4 1.4" in text
+    assert "workers=4 1.4" in text
     assert "Watch the learning rate." in text
     assert "trials 5: 3 ok, 1 out of memory, 1 in flight" in text
     assert "the search ended - budget" in text

@@ -29,8 +29,8 @@ from autotune.trials.process_group import limit_device_memory
 
 _DEPTH = 3  # of objects inside of a dataset that are looked at for what a script may change
 _IMPLEMENTATIONS = ("foreach", "fused")
-# Knobs of repeated blocks, with the values that need none.
-_WHOLE: dict[str, Value] = {
+# Knobs that act on repeated blocks, and their values for a model that has none.
+_WITHOUT_BLOCKS: dict[str, Value] = {
     "compile_scope": "model",
     "activation_checkpointing": "none",
     "activation_offload": "off",
@@ -171,7 +171,7 @@ class Changes:
         """Change a root's layout, checkpointing and compilation; return its forward pass.
 
         A root without repeated blocks, such as a projection beside an encoder, is compiled as a
-        whole where the others are compiled by blocks.
+        whole where the others are compiled by blocks, and nothing in it is checkpointed.
 
         Where a file of kernels came with the plan, the compiler starts from them.
 
@@ -269,9 +269,11 @@ def state_of(held: Any, depth: int = _DEPTH) -> Any:
 
 def _of_blocks(plan: Plan) -> dict[str, Value]:
     """Return the plan's settings that need repeated blocks."""
-    return {name: plan[name] for name, own in _WHOLE.items() if plan.get(name, own) != own}
+    return {
+        name: plan[name] for name, own in _WITHOUT_BLOCKS.items() if plan.get(name, own) != own
+    }
 
 
 def _without_blocks(plan: Plan) -> Plan:
     """Return the plan for a model without repeated blocks."""
-    return Plan.of({**plan.values, **{name: _WHOLE[name] for name in _of_blocks(plan)}})
+    return Plan.of({**plan.values, **{name: _WITHOUT_BLOCKS[name] for name in _of_blocks(plan)}})

@@ -195,7 +195,6 @@ class _Measuring:
     def _first_step(self) -> None:
         training = self._training
         _check_batch(training, self._order)
-        training.changes.check_blocks()
         for root in training.roots[:1]:
             check_compiled(self._order.plan, root.module)
         loss = training.loss_later()

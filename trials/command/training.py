@@ -303,10 +303,11 @@ class Training:
     def _step_ended(self) -> None:
         self.steps += 1
         self._fed_by = None
-        if self._course is None or self._has_ended:
-            return
         with self._failing_the_trial():
-            next(self._course, None)
+            if self.steps == 1:
+                self.changes.check_blocks()
+            if self._course is not None and not self._has_ended:
+                next(self._course, None)
 
     def _adopt_parameters(self, optimizer: Optimizer) -> None:
         """Take an optimizer's parameters for the model, as no module that holds them is called."""

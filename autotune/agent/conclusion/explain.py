@@ -4,7 +4,7 @@ from autotune.agent.conclusion.confirm import reverted_knobs
 from autotune.agent.conclusion.finalists import mixed_loss, unconfirmed_ablations_ahead
 from autotune.agent.conclusion.numerics import numerics_remark
 from autotune.agent.history import History
-from autotune.search_space.changes import describe_changes
+from autotune.search_space.changes import changes, describe_changes
 from autotune.search_space.knobs import CATALOGUE
 from autotune.search_space.knobs.loader import LENGTH_BUCKETING, groups_by_length
 from autotune.search_space.plan import Plan
@@ -21,8 +21,8 @@ def reasons(plan: Plan, history: History) -> dict[str, str]:
     baseline = history.reference.values
     return {
         name: history.space.knob(name).reasons.why(value, baseline.get(name))
-        for name, value in plan.items
-        if baseline.get(name) != value
+        for name, value in changes(plan, history.reference).items()
+        if value is not None
     }
 
 

@@ -9,6 +9,7 @@ from autotune.agent.conclusion.speedup import Speedup, speedup_of
 from autotune.agent.done import Done
 from autotune.agent.history import History, conclusive
 from autotune.agent.objectives.objective import Figures
+from autotune.search_space.changes import changes
 from autotune.search_space.knobs.loader import groups_by_length
 from autotune.search_space.plan import Plan
 from autotune.trials.diagnosis import FindingKind
@@ -232,13 +233,13 @@ def choose(history: History, gain: float, *, checks_pass: bool = False) -> Confi
 
 def _tie_break_key(entry: Confirmed, history: History, *, checks_pass: bool) -> tuple[float, ...]:
     """Return the key by which `choose` takes the least of the plans that are equally good."""
-    changes = changes_training(entry.plan, history)
+    is_other_training = changes_training(entry.plan, history)
     is_to_come = checks_pass and next_check(entry.plan, history) is not None
     unchecked = not is_to_come and is_unchecked(entry.plan, history)
     peak = entry.figures.memory_bytes
     memory = math.log(peak) if peak else 0.0
-    settings = len(entry.plan.diff(history.space.baseline))
-    return (changes, unchecked, round(memory / _SAME_MEMORY), settings, -entry.value)
+    settings = len(changes(entry.plan, history.space.baseline))
+    return (is_other_training, unchecked, round(memory / _SAME_MEMORY), settings, -entry.value)
 
 
 def _confirmed(plan: Plan, baseline: Plan, history: History) -> Confirmed:

@@ -43,7 +43,9 @@ def _is_program(plan: Plan) -> bool:
 def _can_check_at_own_batch(plan: Plan, smaller: Plan, history: History) -> bool:
     hardware = history.space.site.hardware
     fits = chance_to_fit(reference(plan, history), history) > _LIKELY
-    return fits and check_s(plan, history, hardware) <= check_s(smaller, history, hardware)
+    if not fits or not is_compiled(plan):  # recording takes no time
+        return fits
+    return check_s(plan, history, hardware) <= check_s(smaller, history, hardware)
 
 
 def needs_check(plan: Plan, history: History) -> bool:

@@ -115,7 +115,7 @@ def _check_steps_s(plan: Plan, history: History) -> float:
     if history.baseline is None:
         return 0.0
     twin = history.baseline.throughput
-    is_larger = plan["batch_size"] != history.baseline.plan["batch_size"]
+    is_larger = int(plan["batch_size"]) > int(history.baseline.plan["batch_size"])
     if is_larger and history.space.site.hardware.device_kind == "cpu":
         twin /= _SLOWER_ON_CPU
     own = history.measured[plan].throughput if plan in history.measured else twin

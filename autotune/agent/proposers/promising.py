@@ -14,7 +14,7 @@ from autotune.agent.forecast.soundness import chance_to_run
 from autotune.agent.history import History
 from autotune.agent.proposal import Proposal
 from autotune.agent.proposers.reasons import bound_acted_on, why_better
-from autotune.search_space.changes import describe_changes
+from autotune.search_space.changes import changes, describe_changes
 from autotune.search_space.hardware import Hardware
 from autotune.search_space.knobs import BY_NAME, CATALOGUE
 from autotune.search_space.knobs.batch import FOLLOWS, FOLLOWS_BATCH
@@ -250,7 +250,7 @@ class Promising:
         if not history.objective.weighs_memory:
             return price
         # Changes that only add speed are of no use to a plan that is fast enough already.
-        return price + self.gain * len(plan.diff(history.best.plan))
+        return price + self.gain * len(changes(plan, history.best.plan))
 
 
 def _price_of_batch(plan: Plan, history: History) -> float:
@@ -305,9 +305,12 @@ def _with_more_room(plan: Plan, history: History) -> Iterator[Plan]:
 
 
 def _with_new_knobs_varied(plan: Plan, base: Done, history: History) -> list[Plan]:
-    """Return the plan with all combinations of values of the knobs that the base does not have."""
-    plans = [plan]
-    for name in (name for name in plan if name not in base.plan):
+    """Return the plan with all combinations of values of the knobs that the base does not have.
+
+    Those that only save memory stay as they come where memory does not count.
+    """
+    plans, kept = [plan], set() if history.objective.weighs_memory else _MEMORY_KNOBS
+    for name in (name for name in plan if name not in base.plan and name not in kept):
         plans += [other for p in plans for other in history.space.alternatives(p, name)]
     return plans
 
@@ -338,7 +341,7 @@ def _tunable(plan: Plan, measured: Done, history: History) -> Iterator[str]:
 
 
 def _alternatives(name: str, plan: Plan, measured: Done, history: History) -> Iterator[Plan]:
-    """Yield the plan with each other value of a knob; no more workers than the loop waits for."""
+    """Yield the plan with each other value of a knob; more workers only while the loop waits."""
     for other in history.space.alternatives(plan, name):
         adds_workers = name == "workers" and int(other[name]) > int(plan[name])
         if not adds_workers or waits_for_data(measured):

@@ -1,6 +1,6 @@
 """Asks the proposers in their order and drops the proposals that the gate refuses."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autotune.agent.forecast.durations import expected_s
@@ -10,6 +10,7 @@ from autotune.agent.proposers.baseline import next_baseline
 from autotune.agent.proposers.gate import Gate, Objection, TimeLeft
 from autotune.search_space.changes import describe_changes
 from autotune.search_space.hardware import Hardware
+from autotune.search_space.plan import Plan  # noqa: TC001  as all others are imported
 from autotune.trials.result import Purpose
 
 # Ratio of two expected gains from which the larger one is preferred for its own sake.
@@ -39,7 +40,7 @@ class Strategy:
     ) -> None:
         self._gate, self._hardware = Gate(hardware=hardware), hardware
         self._proposers = proposers
-        self._unaffordable: dict[Hashable, Unaffordable] = {}
+        self._unaffordable: dict[Plan, Unaffordable] = {}
 
     def next(self, history: History, left: TimeLeft) -> Proposal | None:
         """Return the next search trial, None when nothing is left to try in the time left.
