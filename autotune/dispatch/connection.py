@@ -18,8 +18,8 @@ from autotune.dispatch.mark import new_token
 from autotune.errors import ClusterError
 
 CONNECT_TIMEOUT_S = 5.0
-# Ray ends a process without a word that has not reached the cluster for 60 s. A run ends by itself,
-# with what it has found.
+# Ray ends a process without a word that has not reached the cluster for 60 s. A run ends by
+# itself, with what it has found.
 _PATIENCE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "86400"}
 # At least the size of the struct of sigaction(2), which is about 150 bytes on Linux.
 _SIGACTION_BYTES = 512
